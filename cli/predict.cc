@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // predict and evaluate: what a model file is good for once its job is done. They need no control
 // plane: the model computes in this process.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -111,6 +114,59 @@ absl::Status Predict(Session& session, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
+// Of `whole`; none of nothing.
+std::optional<double> ShareOf(std::int64_t part, std::int64_t whole) {
+  if (whole == 0) return std::nullopt;
+  return static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::string NameOf(std::size_t number, const std::vector<std::string>& classes) {
+  return classes.empty() ? absl::StrCat(number) : classes[number];
+}
+
+nlohmann::json ToJson(const SavedModel::Evaluation& found,
+                      const std::vector<std::string>& classes) {
+  nlohmann::json json(found.metrics);
+  const auto share = [](std::optional<double> value) {
+    return value ? nlohmann::json(*value) : nlohmann::json();
+  };
+  for (std::size_t i = 0; i < found.classes.size(); ++i) {
+    const SavedModel::ClassCounts& counts = found.classes[i];
+    json["classes"].push_back({{"class", NameOf(i, classes)},
+                               {"samples", counts.samples},
+                               {"recall", share(ShareOf(counts.right, counts.samples))},
+                               {"precision", share(ShareOf(counts.right, counts.told))}});
+  }
+  return json;
+}
+
+// The metrics one a line, and a row for each class.
+std::string ToText(const SavedModel::Evaluation& found, const std::vector<std::string>& classes) {
+  std::string text;
+  for (const auto& [name, value] : found.metrics) {
+    absl::StrAppendFormat(&text, "%-12s %.6g\n", name, value);
+  }
+  if (found.classes.empty()) return text;
+  std::size_t width = std::string_view("class").size();
+  for (const std::string& name : classes) width = std::max(width, name.size());
+  const auto row = [&](const std::string& name, const std::string& samples,
+                       const std::string& recall, const std::string& precision) {
+    absl::StrAppendFormat(&text, "%-*s  %9s  %9s  %9s\n", static_cast<int>(width), name, samples,
+                          recall, precision);
+  };
+  const auto share = [](std::optional<double> value) {
+    return value ? absl::StrFormat("%.4f", *value) : "-";
+  };
+  text += "\n";
+  row("class", "samples", "recall", "precision");
+  for (std::size_t i = 0; i < found.classes.size(); ++i) {
+    const SavedModel::ClassCounts& counts = found.classes[i];
+    row(NameOf(i, classes), absl::StrCat(counts.samples),
+        share(ShareOf(counts.right, counts.samples)), share(ShareOf(counts.right, counts.told)));
+  }
+  return text;
+}
+
 absl::Status Evaluate(Session& session, const Arguments& arguments) {
   const std::string output = arguments.Get("output");
   if (!output.empty() && output != "json") {
@@ -118,9 +174,9 @@ absl::Status Evaluate(Session& session, const Arguments& arguments) {
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<SavedModel> model, OpenModel(arguments));
   ASSIGN_OR_RETURN(const std::string data, Needed(arguments, "data"));
-  SavedModel::Metrics metrics;
+  SavedModel::Evaluation found;
   if (model->language()) {
-    ASSIGN_OR_RETURN(metrics, model->EvaluateText(data, "--data"));
+    ASSIGN_OR_RETURN(found.metrics, model->EvaluateText(data, "--data"));
   } else {
     ASSIGN_OR_RETURN(const SavedModel::Samples samples,
                      model->ReadSamples({.uri = data,
@@ -129,15 +185,10 @@ absl::Status Evaluate(Session& session, const Arguments& arguments) {
                                          .label_column = arguments.Get("label-column"),
                                          .labels_uri = Place(arguments, "labels"),
                                          .labels_field = "--labels"}));
-    ASSIGN_OR_RETURN(metrics, model->Evaluate(samples));
+    ASSIGN_OR_RETURN(found, model->Evaluate(samples));
   }
-  if (output == "json") {
-    session.terminal().Print(json::Dump(nlohmann::json(metrics)) + "\n");
-    return absl::OkStatus();
-  }
-  for (const auto& [name, value] : metrics) {
-    session.terminal().Print(absl::StrFormat("%-12s %.6g\n", name, value));
-  }
+  session.terminal().Print(output == "json" ? json::Dump(ToJson(found, model->class_names())) + "\n"
+                                            : ToText(found, model->class_names()));
   return absl::OkStatus();
 }
 

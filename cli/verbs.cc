@@ -286,7 +286,9 @@ Verb Evaluate() {
       .details =
           "The data are a table (CSV) with a class in each row, images (a folder that has one "
           "for each class, a\ntar archive, or a file in MNIST's format with --labels), or for a "
-          "language model a text. The metrics\nare those of the job's validation.\n",
+          "language model a text. The metrics\nare those of the job's validation; of each class recall "
+          "is the share of its samples that are found, precision the\nshare of what is taken for "
+          "it that is of it.\n",
       .flags = {kModel,
                 {.name = "data", .value = "URI", .help = "a table (CSV), images, or a text"},
                 kLabelColumn,

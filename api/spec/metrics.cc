@@ -10,6 +10,8 @@ namespace {
 using v1alpha1::Workload;
 
 constexpr Metric kAccuracy{"validation/accuracy", /*higher_is_better=*/true, /*is_share=*/true};
+constexpr Metric kTop5Accuracy{"validation/top5Accuracy", /*higher_is_better=*/true,
+                               /*is_share=*/true};  // of more than five classes
 constexpr Metric kLoss{"validation/loss"};
 
 constexpr Metric kPerplexity{"validation/perplexity"};
@@ -23,6 +25,7 @@ struct Reported {
 constexpr Reported kReported[] = {
     {Workload::kClassification, kAccuracy},
     {Workload::kClassification, kLoss},
+    {Workload::kClassification, kTop5Accuracy},
     {Workload::kSparseLogisticRegression, kAccuracy},
     {Workload::kSparseLogisticRegression, kLoss},
     {Workload::kLanguageModel, kLoss},

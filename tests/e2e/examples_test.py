@@ -81,6 +81,9 @@ class Examples(Case):
         judged = json.loads(self.home.run("evaluate", *model, "-o", "json").stdout)
         self.assertAlmostEqual(result["metrics"]["validation/accuracy"], judged["accuracy"])
         self.assertAlmostEqual(result["metrics"]["validation/loss"], judged["loss"], delta=1e-5)
+        top = result["metrics"]["validation/top5Accuracy"]
+        self.assertGreater(top, judged["accuracy"])
+        self.assertAlmostEqual(top, judged["top5Accuracy"])
         rows = self.home.run("predict", *model, "--label-column", "label").stdout.splitlines()
         self.assertEqual("class,probability", rows[0])
         with open(table, encoding="utf-8") as file:
@@ -88,6 +91,16 @@ class Examples(Case):
         right = sum(row.split(",")[0] == label for row, label in zip(rows[1:], labels))
         self.assertEqual(len(labels), len(rows) - 1)
         self.assertAlmostEqual(judged["accuracy"], right / len(labels))
+        told = [row.split(",")[0] for row in rows[1:]]
+        for one in judged["classes"]:
+            both = sum(label == tell == one["class"] for label, tell in zip(labels, told))
+            self.assertEqual(labels.count(one["class"]), one["samples"])
+            self.assertAlmostEqual(both / labels.count(one["class"]), one["recall"])
+            self.assertAlmostEqual(both / told.count(one["class"]), one["precision"])
+        self.assertEqual(sorted(set(labels)), [one["class"] for one in judged["classes"]])
+        text = self.home.run("evaluate", *model).stdout
+        self.assertRegex(text, r"(?m)^class +samples +recall +precision$")
+        self.assertEqual(10, len(re.findall(r"(?m)^\d +\d+ +[01]\.\d{4} +[01]\.\d{4}$", text)), text)
         wrong = self.home.run("predict", *model, code=2)  # the label is no feature
         self.assertIn("[1, 8, 8] needs 64 features a row", wrong.stderr)
 

@@ -48,6 +48,7 @@ struct Factors {
 struct BatchSums {
   double loss = 0;
   int64_t correct = 0;  // of the labels
+  int64_t in_top = 0;   // of the labels, those among the EngineConfig::top highest scores
 };
 
 // Confined to one thread. Two engines of the same configuration hold equal parameters, whatever the

@@ -23,6 +23,7 @@ struct EngineConfig {
   // class counts (empty: alike).
   double label_smoothing = 0;
   std::vector<float> class_weights;
+  int64_t top = 0;  // of how many highest scores BatchSums::in_top is; 0: nobody asks
   uint64_t seed = 0;
   int64_t bucket_bytes = 1 << 20;
 };

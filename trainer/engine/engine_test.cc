@@ -100,6 +100,40 @@ TEST(TorchEngine, BucketsRunFromTheLastLayerToTheFirstAndCoverAllGradients) {
   EXPECT_EQ(engine->buckets().size(), 3u);
 }
 
+TEST(TorchEngine, CountsLabelsAmongTheHighestScores) {
+  constexpr size_t kClasses = 7, kSamples = 21;
+  EngineConfig config;
+  config.network = Plan("mlp {}", {4}, kClasses);
+  config.top = 5;
+  const auto engine = Make(config);
+  const std::vector<float> features = Features(4 * kSamples);
+  std::vector<int64_t> labels(kSamples);
+  for (size_t i = 0; i < kSamples; ++i) labels[i] = static_cast<int64_t>(i % kClasses);
+  const std::vector<float> scores = *engine->Scores(features);
+  int64_t among = 0;
+  for (size_t i = 0; i < kSamples; ++i) {
+    const auto row = std::span(scores).subspan(i * kClasses, kClasses);
+    const float own = row[static_cast<size_t>(labels[i])];
+    if (std::ranges::count_if(row, [own](float score) { return score > own; }) < 5) ++among;
+  }
+  EXPECT_LT(among, static_cast<int64_t>(kSamples)) << "or the check would hold for all labels";
+  EXPECT_EQ(engine->Evaluate(features, labels)->in_top, among);
+  EXPECT_EQ(engine->ComputeGradients(features, labels, {})->in_top, among);
+
+  config.top = 0;
+  EXPECT_EQ(Make(config)->Evaluate(features, labels)->in_top, 0) << "nobody asks";
+}
+
+TEST(TorchEngine, AScoreThatIsNoNumberIsAmongTheHighestOfNoLabel) {
+  EngineConfig config;
+  config.network = Plan("mlp {}", {4}, 7);
+  config.top = 5;
+  const auto engine = Make(config);
+  std::ranges::fill(engine->parameters(), std::nanf(""));
+  const std::vector<int64_t> labels = {0, 6};
+  EXPECT_EQ(engine->Evaluate(Features(8), labels)->in_top, 0);
+}
+
 TEST(TorchEngine, ReportsBucketsInOrderWhenTheirGradientsAreComplete) {
   const auto engine = Make(SmallMlp());
   const std::vector<float> features = Features(8);

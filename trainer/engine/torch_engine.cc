@@ -69,6 +69,7 @@ class TorchEngine final : public Engine {
       : network_(config.network),
         seed_(config.seed),
         smoothing_(config.label_smoothing),
+        top_(config.top),
         tensors_(LayOut(network_.parameters)),
         buckets_(CutBuckets(tensors_, config.bucket_bytes)) {
     const int64_t size = tensors_.back().offset + tensors_.back().size;
@@ -99,7 +100,7 @@ class TorchEngine final : public Engine {
         const at::Tensor logits = Logits(Features(features, samples), Training(samples));
         const at::Tensor loss = OverPlaces(at::cross_entropy_loss(
             logits, target, weights_, at::Reduction::Sum, kIgnored, smoothing_));
-        sums = {loss.item<double>(), Correct(logits.detach(), target)};
+        sums = Count(loss.item<double>(), logits.detach(), target);
         loss.backward();
       } catch (const std::exception& error) {
         on_parameter_ = nullptr;
@@ -130,7 +131,7 @@ class TorchEngine final : public Engine {
       const at::Tensor target = Labels(labels);
       const size_t samples = labels.size() / static_cast<size_t>(network_.places);
       const at::Tensor logits = Logits(Features(features, samples), {});
-      return BatchSums{SummedLoss(logits, target).item<double>(), Correct(logits, target)};
+      return Count(SummedLoss(logits, target).item<double>(), logits, target);
     } catch (const std::exception& error) {
       return FailedTo("evaluate", error);
     }
@@ -266,8 +267,13 @@ class TorchEngine final : public Engine {
 
   static constexpr int64_t kIgnored = -100;  // PyTorch's default: no label is
 
-  static int64_t Correct(const at::Tensor& logits, const at::Tensor& target) {
-    return logits.argmax(1).eq(target).sum().item<int64_t>();
+  BatchSums Count(double loss, const at::Tensor& logits, const at::Tensor& target) const {
+    BatchSums sums{loss, logits.argmax(1).eq(target).sum().item<int64_t>()};
+    if (top_ == 0) return sums;
+    // What is not a number is above every score.
+    const at::Tensor above = logits.le(logits.gather(1, target.unsqueeze(1))).logical_not().sum(1);
+    sums.in_top = above.lt(top_).sum().item<int64_t>();
+    return sums;
   }
 
   // From here on each accumulated parameter counts its bucket down.
@@ -300,6 +306,7 @@ class TorchEngine final : public Engine {
   const network::Network network_;
   const uint64_t seed_;
   const double smoothing_;
+  const int64_t top_;
   at::Tensor weights_;  // of the classes; undefined: alike
   const std::vector<Tensor> tensors_;
   const std::vector<Bucket> buckets_;

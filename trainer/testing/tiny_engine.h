@@ -75,6 +75,7 @@ class TinyEngine final : public engine::Engine {
     }
     const auto label = static_cast<size_t>(labels[i]);
     if (std::ranges::max_element(p) - p.begin() == labels[i]) ++sums.correct;
+    if (std::ranges::count_if(p, [&](float score) { return score > p[label]; }) < 5) ++sums.in_top;
     const float top = std::ranges::max(p);
     float total = 0;
     for (float& value : p) total += value = std::exp(value - top);

@@ -16,12 +16,15 @@
 namespace starling::workload {
 namespace {
 
+constexpr std::int64_t kTop = 5;  // of so few classes each is always among them
+
 Declaration DeclareClasses(const data::Datasets& datasets, const engine::Engine& engine,
                            std::string numeric_identity, Description description) {
   Declaration declaration = DeclareDense(datasets);
   declaration.reads_ahead = datasets.train.reader != nullptr;
   declaration.model_metadata.merge(std::move(description));
   declaration.metrics = {"loss", "accuracy"};
+  if (datasets.train.classes > kTop) declaration.metrics.emplace_back("top5Accuracy");
   declaration.tensors.assign(engine.tensors().begin(), engine.tensors().end());
   declaration.buckets.assign(engine.buckets().begin(), engine.buckets().end());
   declaration.numeric_identity = std::move(numeric_identity);
@@ -34,9 +37,14 @@ Declaration DeclareClasses(const data::Datasets& datasets, const engine::Engine&
   return declaration;
 }
 
-Sums ToSums(const engine::BatchSums& sums, std::size_t samples) {
+// The first `metrics` of loss, accuracy and top5Accuracy.
+Sums ToSums(const engine::BatchSums& sums, std::size_t samples, std::size_t metrics) {
   const auto count = static_cast<double>(samples);
-  return {{sums.loss, count}, {static_cast<double>(sums.correct), count}};
+  Sums all = {{sums.loss, count},
+              {static_cast<double>(sums.correct), count},
+              {static_cast<double>(sums.in_top), count}};
+  all.resize(metrics);
+  return all;
 }
 
 }  // namespace
@@ -57,7 +65,7 @@ absl::StatusOr<Sums> Classification::Compute(std::span<const std::int64_t> sampl
   engine_->NextSamples(samples, client.epoch);
   ASSIGN_OR_RETURN(const engine::BatchSums sums,
                    engine_->ComputeGradients(features_, labels_, client.push));
-  return ToSums(sums, samples.size());
+  return ToSums(sums, samples.size(), declaration().metrics.size());
 }
 
 void Classification::Expect(std::span<const std::int64_t> samples, std::int64_t epoch) {
@@ -77,7 +85,7 @@ absl::StatusOr<Sums> Classification::EvaluateRead(std::int64_t begin, std::int64
   set.reader->Expect(next, 0);
   RETURN_IF_ERROR(data::Read(set, ids, 0, features_, labels_));
   ASSIGN_OR_RETURN(const engine::BatchSums sums, engine_->Evaluate(features_, labels_));
-  return ToSums(sums, ids.size());
+  return ToSums(sums, ids.size(), declaration().metrics.size());
 }
 
 absl::StatusOr<Sums> Classification::Evaluate(std::int64_t begin, std::int64_t end) {
@@ -90,7 +98,7 @@ absl::StatusOr<Sums> Classification::Evaluate(std::int64_t begin, std::int64_t e
       const engine::BatchSums sums,
       engine_->Evaluate(std::span(set.features).subspan(first * sample, count * sample),
                         std::span(set.labels).subspan(first, count)));
-  return ToSums(sums, count);
+  return ToSums(sums, count, declaration().metrics.size());
 }
 
 data::Form ClassificationForm(const v1alpha1::TrainingJobSpec& /*spec*/) {
@@ -123,6 +131,7 @@ absl::StatusOr<engine::EngineConfig> EngineConfigOf(const v1alpha1::TrainingJobS
   config.class_weights.assign(classification.class_weights().begin(),
                               classification.class_weights().end());
   config.label_smoothing = classification.label_smoothing();
+  if (train.classes > kTop) config.top = kTop;
   return config;
 }
 

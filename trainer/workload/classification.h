@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Classification of dense samples by a network (workload.classification): cross-entropy loss and
-// the share of correct answers. The network's arithmetic is an engine's (trainer/engine), which is
+// Classification of dense samples by a network (workload.classification): cross-entropy loss, the
+// share of correct answers and, of more than five classes, the share of samples whose class is
+// among the five most likely. The network's arithmetic is an engine's (trainer/engine), which is
 // libtorch in a shared library beside the program, opened at run time.
 #pragma once
 

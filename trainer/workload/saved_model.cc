@@ -38,6 +38,7 @@ namespace {
 constexpr std::int64_t kMostValues = std::int64_t{1} << 24;  // in one sample, as in job files
 constexpr std::int64_t kMostContext = 65536;
 constexpr std::int64_t kNumbersAtOnce = 1 << 20;  // of one forward pass
+constexpr std::int64_t kTop = 5;                  // of top5Accuracy
 
 // What the file says under "starling.<name>".
 absl::StatusOr<std::string> Said(const std::map<std::string, std::string>& metadata,
@@ -336,20 +337,45 @@ absl::StatusOr<std::vector<Answer>> SavedModel::Predict(const Samples& samples) 
   return answers;
 }
 
-absl::StatusOr<SavedModel::Metrics> SavedModel::Evaluate(const Samples& samples) {
-  engine::BatchSums sums;
+absl::StatusOr<SavedModel::Evaluation> SavedModel::Evaluate(const Samples& samples) {
+  const auto classes = static_cast<std::size_t>(description_.classes);
+  Evaluation found;
+  found.classes.resize(classes);
+  double loss = 0;
+  std::int64_t right = 0, in_top = 0;
+  std::vector<double> shares;
+  const auto judge = [&](std::span<const float> scores, std::int64_t label) {
+    const Answer answer = Softmax(scores, 1, shares);
+    // From the scores: a share may be too small for a logarithm.
+    const auto own = static_cast<std::size_t>(label);
+    loss += double{scores[static_cast<std::size_t>(answer.number)]} - double{scores[own]} -
+            std::log(answer.probability);
+    if (std::ranges::count_if(scores, [&](float score) { return score > scores[own]; }) < kTop) {
+      ++in_top;
+    }
+    ++found.classes[own].samples;
+    ++found.classes[static_cast<std::size_t>(answer.number)].told;
+    if (answer.number != label) return;
+    ++found.classes[own].right;
+    ++right;
+  };
   const auto add = [&](std::span<const float> features,
                        std::span<const std::int64_t> labels) -> absl::Status {
-    ASSIGN_OR_RETURN(const engine::BatchSums part, engine_->Evaluate(features, labels));
-    sums.loss += part.loss;
-    sums.correct += part.correct;
+    ASSIGN_OR_RETURN(const std::vector<float> scores, engine_->Scores(features));
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      judge(std::span(scores).subspan(i * classes, classes), labels[i]);
+    }
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(ForEachPart(samples, add));
   const auto count = static_cast<double>(samples.set.size());
-  return Metrics{{"samples", count},
-                 {"loss", sums.loss / count},
-                 {"accuracy", static_cast<double>(sums.correct) / count}};
+  found.metrics = {{"samples", count},
+                   {"loss", loss / count},
+                   {"accuracy", static_cast<double>(right) / count}};
+  if (description_.classes > kTop) {
+    found.metrics["top5Accuracy"] = static_cast<double>(in_top) / count;
+  }
+  return found;
 }
 
 absl::StatusOr<SavedModel::Metrics> SavedModel::EvaluateText(const std::string& uri,

@@ -88,9 +88,19 @@ class SavedModel {
 
   absl::StatusOr<std::vector<Answer>> Predict(const Samples& samples);
 
-  // The workload's metrics by name: of samples with labels, or of the text at `uri`.
+  // The workload's metrics by name, and of a classification how well each class is known.
   using Metrics = std::map<std::string, double>;
-  absl::StatusOr<Metrics> Evaluate(const Samples& samples);
+  struct ClassCounts {
+    std::int64_t samples = 0;  // of the class
+    std::int64_t told = 0;     // that the model takes for it
+    std::int64_t right = 0;    // of the class, and taken for it
+  };
+  struct Evaluation {
+    Metrics metrics;
+    std::vector<ClassCounts> classes = {};
+  };
+  // Of samples with labels, or of the text at `uri`.
+  absl::StatusOr<Evaluation> Evaluate(const Samples& samples);
   absl::StatusOr<Metrics> EvaluateText(const std::string& uri, const std::string& field);
 
   // What comes after `prompt`, which may be empty; each symbol is handed out as it is drawn.

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <span>
@@ -245,6 +246,71 @@ TEST_F(GivenSamples, WhatDoesNotFitIsRefusedByName) {
   ASSERT_EQ(bad.status(), absl::OkStatus());
   EXPECT_THAT(std::string(model_.Predict(*bad).status().message()),
               AllOf(StartsWith("--data: "), HasSubstr("bad/1.png")));
+}
+
+// A network that gives each sample back.
+class Identity final : public engine::Engine {
+ public:
+  std::span<const engine::Tensor> tensors() const override { return {}; }
+  std::span<float> parameters() override { return {}; }
+  std::span<float> gradients() override { return {}; }
+  std::span<const engine::Bucket> buckets() const override { return {}; }
+  absl::StatusOr<engine::BatchSums> ComputeGradients(std::span<const float> /*features*/,
+                                                     std::span<const std::int64_t> /*labels*/,
+                                                     const OnBucket& /*on_bucket*/) override {
+    return absl::UnimplementedError("gives scores only");
+  }
+  absl::StatusOr<engine::BatchSums> Evaluate(std::span<const float> /*features*/,
+                                             std::span<const std::int64_t> /*labels*/) override {
+    return absl::UnimplementedError("gives scores only");
+  }
+  absl::StatusOr<std::vector<float>> Scores(std::span<const float> features) override {
+    return std::vector<float>(features.begin(), features.end());
+  }
+};
+
+// `scores` are those of one sample after another.
+SavedModel::Evaluation Judge(std::int64_t classes, std::vector<float> scores,
+                             std::vector<std::int64_t> labels) {
+  ModelDescription description;
+  description.classes = classes;
+  SavedModel model(std::move(description), std::make_unique<Identity>());
+  SavedModel::Samples samples;
+  samples.set.shape = {classes};
+  samples.set.classes = classes;
+  samples.set.features = std::move(scores);
+  samples.set.labels = std::move(labels);
+  auto found = model.Evaluate(samples);
+  EXPECT_EQ(found.status(), absl::OkStatus());
+  return *std::move(found);
+}
+
+TEST(SavedModel, CountsOfEachClassHowManyThereAreAreToldAndAreRight) {
+  const auto found = Judge(3, {5, 0, 0, 0, 5, 0, 0, 6, 0, 7, 0, 0}, {0, 1, 0, 0});
+  EXPECT_DOUBLE_EQ(found.metrics.at("samples"), 4);
+  EXPECT_DOUBLE_EQ(found.metrics.at("accuracy"), 0.75);
+  EXPECT_FALSE(found.metrics.contains("top5Accuracy")) << "of three classes it is always 1";
+  const auto counts = [&](std::size_t i) {
+    return std::array{found.classes[i].samples, found.classes[i].told, found.classes[i].right};
+  };
+  ASSERT_EQ(found.classes.size(), 3u);
+  EXPECT_THAT(counts(0), ElementsAre(3, 2, 2));
+  EXPECT_THAT(counts(1), ElementsAre(1, 2, 1));
+  EXPECT_THAT(counts(2), ElementsAre(0, 0, 0));
+  const double of_each = std::log(1 + 2 * std::exp(-5.0));
+  EXPECT_NEAR(found.metrics.at("loss"),
+              (2 * of_each + 6 + std::log(1 + 2 * std::exp(-6.0)) +
+               std::log(1 + 2 * std::exp(-7.0))) / 4, 1e-6);
+}
+
+TEST(SavedModel, TheClassIsAmongTheFiveMostLikely) {
+  const std::vector<float> falling = {9, 8, 7, 6, 5, 4};
+  const auto judged = [&](std::int64_t label) {
+    return Judge(6, falling, {label}).metrics.at("top5Accuracy");
+  };
+  EXPECT_DOUBLE_EQ(judged(0), 1);
+  EXPECT_DOUBLE_EQ(judged(4), 1);
+  EXPECT_DOUBLE_EQ(judged(5), 0);
 }
 
 TEST(ReadDescription, RefusesNamesThatAreNotThoseOfItsClasses) {

@@ -26,7 +26,7 @@ using ::testing::Each;
 using ::testing::ElementsAreArray;
 using ::testing::FloatEq;
 
-constexpr std::int64_t kSamples = 60, kFeatures = 5, kClasses = 3;
+constexpr std::int64_t kSamples = 60, kFeatures = 5, kClasses = 7, kSymbols = 3;
 
 // Dense samples with a class and a number each.
 data::Datasets Dense(bool numbers) {
@@ -60,13 +60,13 @@ std::unique_ptr<Workload> NewLanguageModel() {
   text.alphabet = *data::Alphabet::OfCharacters("abc");
   text.context = kContext;
   for (std::int64_t i = 0; i <= kSamples * kContext; ++i) {
-    text.symbols.push_back(static_cast<std::uint16_t>(i * i % 3));
+    text.symbols.push_back(static_cast<std::uint16_t>(i * i % kSymbols));
   }
   data::Datasets datasets;
   datasets.text_train = std::make_shared<const data::Text>(std::move(text));
   datasets.text_validation = datasets.text_train;
   return std::make_unique<LanguageModel>(
-      datasets, std::make_unique<worker::TinyEngine>(1, kClasses, 7), "tiny");
+      datasets, std::make_unique<worker::TinyEngine>(1, kSymbols, 7), "tiny");
 }
 std::unique_ptr<Workload> NewLinearRegression() {
   return std::make_unique<LinearRegression>(Dense(true));
