@@ -59,8 +59,8 @@ absl::Status ReadNumber(const Arguments& arguments, const char* flag, double lea
 
 absl::Status WriteOn(Session& session, const Arguments& arguments, SavedModel& model) {
   constexpr double kMost = 1e9;
-  if (!model.language()) {
-    return absl::InvalidArgumentError("--prompt: this model classifies; give it --data");
+  if (model.description().kind != workload::ModelKind::kLanguageModel) {
+    return absl::InvalidArgumentError("--prompt: this model reads no text; give it --data");
   }
   workload::Sampling sampling;
   RETURN_IF_ERROR(ReadNumber(arguments, "symbols", 1, kMost, sampling.symbols));
@@ -96,11 +96,41 @@ std::string Table(const std::vector<workload::Answer>& answers,
   return rows;
 }
 
+// The same of numbers in as many columns, `names` theirs.
+std::string Table(const std::vector<float>& numbers, const std::vector<std::string>& names,
+                  const std::vector<std::string>& images) {
+  const std::size_t columns = names.size();
+  std::string rows = images.empty() ? "" : "image,";
+  for (std::size_t i = 0; i < columns; ++i) {
+    absl::StrAppend(&rows, i == 0 ? "" : ",", Quoted(names[i]));
+  }
+  rows += "\n";
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const bool first = i % columns == 0;
+    if (first && !images.empty()) absl::StrAppend(&rows, Quoted(images[i / columns]), ",");
+    absl::StrAppendFormat(&rows, "%s%.9g%s", first ? "" : ",", numbers[i],
+                          (i + 1) % columns == 0 ? "\n" : "");
+  }
+  return rows;
+}
+
+std::vector<std::string> ColumnsOf(const workload::ModelDescription& description) {
+  if (description.kind == workload::ModelKind::kAutoencoder) return {"error"};
+  if (!description.names.empty()) return description.names;
+  if (description.classes == 1) return {"prediction"};
+  std::vector<std::string> names;
+  for (std::int64_t i = 0; i < description.classes; ++i) {
+    names.push_back(absl::StrCat("prediction", i));
+  }
+  return names;
+}
+
 absl::Status Predict(Session& session, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const std::unique_ptr<SavedModel> model, OpenModel(arguments));
   if (arguments.Has("prompt")) return WriteOn(session, arguments, *model);
   ASSIGN_OR_RETURN(const std::string data, Needed(arguments, "data"));
-  if (model->language()) {
+  const workload::ModelDescription& description = model->description();
+  if (description.kind == workload::ModelKind::kLanguageModel) {
     return absl::InvalidArgumentError(
         "--data: this model predicts what comes next in a text; give it --prompt");
   }
@@ -109,8 +139,13 @@ absl::Status Predict(Session& session, const Arguments& arguments) {
                                        .field = "--data",
                                        .labels = arguments.Has("label-column"),
                                        .label_column = arguments.Get("label-column")}));
+  if (description.kind != workload::ModelKind::kClassification) {
+    ASSIGN_OR_RETURN(const std::vector<float> numbers, model->PredictNumbers(samples));
+    session.terminal().Print(Table(numbers, ColumnsOf(description), samples.names));
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const std::vector<workload::Answer> answers, model->Predict(samples));
-  session.terminal().Print(Table(answers, samples.names, model->class_names()));
+  session.terminal().Print(Table(answers, samples.names, description.names));
   return absl::OkStatus();
 }
 
@@ -175,7 +210,7 @@ absl::Status Evaluate(Session& session, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const std::unique_ptr<SavedModel> model, OpenModel(arguments));
   ASSIGN_OR_RETURN(const std::string data, Needed(arguments, "data"));
   SavedModel::Evaluation found;
-  if (model->language()) {
+  if (model->description().kind == workload::ModelKind::kLanguageModel) {
     ASSIGN_OR_RETURN(found.metrics, model->EvaluateText(data, "--data"));
   } else {
     ASSIGN_OR_RETURN(const SavedModel::Samples samples,
@@ -187,8 +222,9 @@ absl::Status Evaluate(Session& session, const Arguments& arguments) {
                                          .labels_field = "--labels"}));
     ASSIGN_OR_RETURN(found, model->Evaluate(samples));
   }
-  session.terminal().Print(output == "json" ? json::Dump(ToJson(found, model->class_names())) + "\n"
-                                            : ToText(found, model->class_names()));
+  const std::vector<std::string>& names = model->description().names;
+  session.terminal().Print(output == "json" ? json::Dump(ToJson(found, names)) + "\n"
+                                            : ToText(found, names));
   return absl::OkStatus();
 }
 

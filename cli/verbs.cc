@@ -244,7 +244,9 @@ Verb Plan() {
 constexpr Flag kModel{.name = "model", .value = "URI", .help = "the model file of a job"};
 constexpr Flag kLabelColumn{.name = "label-column",
                             .value = "NAME",
-                            .help = "the column that is the class, by name or number"};
+                            .help =
+                                "the column that is the class or is predicted, by name or "
+                                "number; of several NAME,NAME"};
 
 Verb Predict() {
   return {
@@ -257,12 +259,13 @@ Verb Predict() {
           "  starling predict --model photos.safetensors --data holidays/\n"
           "  starling predict --model shakespeare.safetensors --prompt 'ROMEO:' --symbols 500\n",
       .details =
-          "A classification prints a row for each row of the table: the class and how likely "
-          "it is. All columns\nare features, but for the one that --label-column names. Of "
-          "images, which are made as large as those\nthat the model learnt from, a row begins "
-          "with the file's name: --data is one (.jpg, .jpeg, .png), a\nfolder, a tar archive, "
-          "or a file in MNIST's format (-ubyte, .idx). A language model prints what\ncomes after "
-          "the prompt; the same --seed draws the same.\n",
+          "A classification prints a row for each row of the table: the class and how likely it"
+          " is; a regression\nthe numbers that it predicts, an autoencoder how far what it "
+          "gives back is from the sample. All columns\nare features, but for those that "
+          "--label-column names. Of images, which are made as large as those that\nthe model "
+          "learnt from, a row begins with the file's name: --data is one (.jpg, .jpeg, .png), a"
+          " folder, a\ntar archive, or a file in MNIST's format (-ubyte, .idx). A language "
+          "model prints what comes after the\nprompt; the same --seed draws the same.\n",
       .flags = {kModel,
                 {.name = "data", .value = "URI", .help = "a table (CSV), or images"},
                 kLabelColumn,
@@ -284,11 +287,11 @@ Verb Evaluate() {
           "  starling evaluate --model digits.safetensors --data examples/data/digits-test.csv\n"
           "  starling evaluate --model shakespeare.safetensors --data other.txt -o json\n",
       .details =
-          "The data are a table (CSV) with a class in each row, images (a folder that has one "
-          "for each class, a\ntar archive, or a file in MNIST's format with --labels), or for a "
-          "language model a text. The metrics\nare those of the job's validation; of each class recall "
-          "is the share of its samples that are found, precision the\nshare of what is taken for "
-          "it that is of it.\n",
+          "The data are a table (CSV) with the class or the numbers to be predicted in each "
+          "row, images (a folder\nthat has one for each class, a tar archive, or a file in "
+          "MNIST's format with --labels), or for a\nlanguage model a text. The metrics are "
+          "those of the job's validation; of each class recall is the share\nof its samples "
+          "that are found, precision the share of what is taken for it that is of it.\n",
       .flags = {kModel,
                 {.name = "data", .value = "URI", .help = "a table (CSV), images, or a text"},
                 kLabelColumn,

@@ -51,11 +51,12 @@ class Planner {
     const std::int64_t count = task_.classes;
     const std::string classes = count == 0 ? "of the" : absl::StrCat("of the ", count);
     if (task_.each_place) return FinishPlaces(path, classes);
-    const bool fits = shape_.size() == 1 && (count == 0 || shape_[0] == count);
+    const bool fits = task_.gives_input ? NumbersOf(shape_) == count
+                                        : shape_.size() == 1 && (count == 0 || shape_[0] == count);
     if (fits) return std::move(network_);
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": the last layer gives ", Text(shape_), ", and must give one number for each ",
-        classes, " classes; ",
+        classes, " ", task_.each, "; ",
         shape_.size() == 1 ? "write its units so, or dense: {} without them"
                            : "put flatten: {} or globalAveragePool: {} before a last dense: {}"));
   }
@@ -227,8 +228,14 @@ absl::StatusOr<Network> PlanNetwork(const v1alpha1::Model& model, const Shape& i
 }
 
 absl::StatusOr<Network> PlanNetwork(const v1alpha1::Model& model, const Shape& input,
-                                    const Task& task) {
+                                    const Task& wanted) {
+  Task task = wanted;
+  if (task.gives_input) task.classes = NumbersOf(input);
   const std::string named = PathOfNamed(model, task.path);
+  if (model.has_autoencoder() && !task.gives_input) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        named, ": gives samples back, which workload.autoencoder wants; use mlp or layers"));
+  }
   Shape shape = input;
   if (const auto need = NeedOf(model)) {
     if (!Meets(*need, input)) {
@@ -249,7 +256,17 @@ absl::StatusOr<Network> PlanNetwork(const v1alpha1::Model& model, const Shape& i
 }
 
 Described ModelOf(const v1alpha1::Workload& workload) {
-  if (!workload.has_language_model()) return {workload.classification().model(), {}};
+  if (workload.has_regression()) {
+    return {workload.regression().model(),
+            {.path = kRegressionPath, .each = "columns to be predicted"}};
+  }
+  if (workload.has_autoencoder()) {
+    return {workload.autoencoder().model(),
+            {.path = kAutoencoderPath, .gives_input = true, .each = "numbers of a sample"}};
+  }
+  if (!workload.has_language_model()) {
+    return {workload.classification().model(), {}, workload.classification().has_model()};
+  }
   const v1alpha1::LanguageModel& language = workload.language_model();
   constexpr std::int64_t kBytes = 256;
   return {language.model(),

@@ -23,6 +23,8 @@ namespace starling::network {
 
 inline constexpr char kModelPath[] = "spec.workload.classification.model";
 inline constexpr char kLanguageModelPath[] = "spec.workload.languageModel.model";
+inline constexpr char kRegressionPath[] = "spec.workload.regression.model";
+inline constexpr char kAutoencoderPath[] = "spec.workload.autoencoder.model";
 
 // What a workload asks of its network.
 struct Task {
@@ -31,6 +33,9 @@ struct Task {
   std::int64_t classes = 0;
   // Not one for each sample, but for each place of a sequence, by that place and those before it.
   bool each_place = false;
+  // A number for each that the sample has, in the sample's shape or in another.
+  bool gives_input = false;
+  const char* each = "classes";  // what there is a number for, in messages
 };
 
 // The network that `model` describes for samples of shape `input`. INVALID_ARGUMENT as
@@ -42,11 +47,12 @@ absl::StatusOr<Network> PlanNetwork(const v1alpha1::Model& model, const Shape& i
 absl::StatusOr<Network> PlanNetwork(const v1alpha1::Model& model, const Shape& input,
                                     std::int64_t classes);
 
-// The model of a workload, and what it asks of it as far as the job file knows. A workload without
-// one has the empty model.
+// The model of a workload, and what it asks of it as far as its block knows: of a classification
+// the data know the classes. A workload without one has the empty model, which is not given.
 struct Described {
   const v1alpha1::Model& model;
   Task task;
+  bool given = true;
 };
 Described ModelOf(const v1alpha1::Workload& workload);
 

@@ -246,6 +246,43 @@ TEST(PlanNetwork, PredictsAtEachPlaceOfALanguageModel) {
   EXPECT_EQ(MustPlan("layers { dense {} }", {8}, 3).places, 1);
 }
 
+std::vector<std::string> NamesOf(const Network& network) {
+  std::vector<std::string> names;
+  for (const Parameter& parameter : network.parameters) {
+    if (parameter.name.ends_with("weight")) {
+      names.push_back(absl::StrCat(parameter.name, " ", parameter.shape[0]));
+    }
+  }
+  return names;
+}
+
+TEST(PlanNetwork, AnAutoencoderGoesBackAsItCame) {
+  const Task task{.path = "at", .gives_input = true, .each = "numbers of a sample"};
+  const auto planned =
+      PlanNetwork(ModelOf("autoencoder { hidden: 32 hidden: 4 }"), {1, 8, 8}, task);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_THAT(NamesOf(*planned), ElementsAre("encoder.0.weight 32", "encoder.1.weight 4",
+                                             "decoder.0.weight 32", "decoder.1.weight 64"));
+  std::int64_t units = 0;
+  for (const Operation& operation : planned->operations) units += operation.op == Op::kRelu ? 1 : 0;
+  EXPECT_EQ(units, 2) << "the code is what the narrowest layer gives, as it is";
+  const auto linear = PlanNetwork(ModelOf("autoencoder { hidden: 4 }"), {64}, task);
+  EXPECT_THAT(NamesOf(*linear), ElementsAre("encoder.0.weight 4", "decoder.0.weight 64"));
+  EXPECT_THAT(Refused("autoencoder { hidden: 4 }", {64}),
+              HasSubstr("gives samples back, which workload.autoencoder wants"));
+}
+
+TEST(PlanNetwork, WhatGivesASampleBackMayKeepItsShape) {
+  const Task task{.path = "at", .gives_input = true, .each = "numbers of a sample"};
+  const auto plan = [&](const std::string& text) {
+    return PlanNetwork(ModelOf(text), {2, 4, 4}, task).status();
+  };
+  const std::string same = "layers { convolution { channels: 5 kernel: 3 padding: 1 } }";
+  EXPECT_TRUE(plan(same + "layers { convolution { channels: 2 kernel: 1 } }").ok());
+  EXPECT_THAT(std::string(plan(same).message()),
+              HasSubstr("must give one number for each of the 32 numbers of a sample"));
+}
+
 TEST(PlanNetwork, ALanguageModelSeesNoLaterPlace) {
   const std::pair<const char*, const char*> wrongs[] = {
       {"layers { embedding { width: 4 } } layers { attention { heads: 2 } } layers { dense {} }",

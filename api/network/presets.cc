@@ -76,6 +76,20 @@ void WriteMlp(const Model& model, LayerList& layers) {
   write.Dense(absl::StrCat("layers.", index));
 }
 
+void WriteAutoencoder(const Model& model, LayerList& layers) {
+  const auto& hidden = model.autoencoder().hidden();
+  Writer write(layers);
+  write.Flatten();
+  for (int i = 0; i < hidden.size(); ++i) {
+    if (i > 0) write.Relu();
+    write.Dense(absl::StrCat("encoder.", i), hidden[i]);
+  }
+  for (int i = hidden.size() - 1; i >= 0; --i) {
+    write.Dense(absl::StrCat("decoder.", hidden.size() - 1 - i), i > 0 ? hidden[i - 1] : 0);
+    if (i > 0) write.Relu();
+  }
+}
+
 void WriteLinear(const Model& /*model*/, LayerList& layers) {
   Writer write(layers);
   write.Flatten();
@@ -281,6 +295,7 @@ constexpr Named kNamed[] = {
     {Model::kResnet18, 32, WriteResNet18},
     {Model::kResnet50, 32, WriteResNet50},
     {Model::kTransformer, 0, WriteTransformer},
+    {Model::kAutoencoder, 0, WriteAutoencoder},
 };
 
 }  // namespace

@@ -136,6 +136,9 @@ Json SchemaWriter::OfValue(const spec::FieldDescriptor& field,
     case Kind::kMessage:
       break;
   }
+  if (dialect_ == Dialect::kStructural && rules.schema_open()) {
+    return {{"type", "object"}, {"x-kubernetes-preserve-unknown-fields", true}};
+  }
   if (dialect_ == Dialect::kStructural) return OfMessage(*field.message_type());
   return {{"$ref", "#/components/schemas/" + field.message_type()->name()}};
 }

@@ -16,6 +16,8 @@ constexpr Metric kLoss{"validation/loss"};
 
 constexpr Metric kPerplexity{"validation/perplexity"};
 constexpr Metric kMeanAbsoluteError{"validation/meanAbsoluteError"};
+constexpr Metric kRmse{"validation/rmse"};  // root of the mean squared error
+constexpr Metric kR2{"validation/r2", /*higher_is_better=*/true};
 
 struct Reported {
   Workload::KindCase workload;
@@ -32,6 +34,11 @@ constexpr Reported kReported[] = {
     {Workload::kLanguageModel, kPerplexity},
     {Workload::kLinearRegression, kLoss},  // the mean squared error
     {Workload::kLinearRegression, kMeanAbsoluteError},
+    {Workload::kRegression, kLoss},
+    {Workload::kRegression, kRmse},
+    {Workload::kRegression, kR2},
+    {Workload::kAutoencoder, kLoss},
+    {Workload::kAutoencoder, kRmse},
 };
 
 }  // namespace

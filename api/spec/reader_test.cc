@@ -158,12 +158,14 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"/spec/exchange", "{\"allReduce\": {}, \"none\": {}}",
               "spec.exchange: holds allReduce and none; leave one of them, they exclude one "
               "another"},
-        Wrong{"/spec/workload/classification/model", "{}",
-              "spec.workload.classification.model: must hold exactly one of mlp, lenet5, "
-              "linear, alexnet, vgg11, vgg16, resnet18, resnet50, transformer, layers"},
+        Wrong{
+            "/spec/workload/classification/model", "{}",
+            "spec.workload.classification.model: must hold exactly one of mlp, lenet5, "
+            "linear, alexnet, vgg11, vgg16, resnet18, resnet50, transformer, autoencoder, layers"},
         Wrong{"/spec/workload", "{}",
               "spec.workload: must hold exactly one of classification, container, "
-              "sparseLogisticRegression, linearRegression, pytorch, languageModel"},
+              "sparseLogisticRegression, linearRegression, pytorch, languageModel, regression, "
+              "autoencoder"},
         Wrong{"/spec/workload", "null", "spec.workload: is required and missing"},
         Wrong{"/spec/stop", "{\"target\": {\"metric\": \"validation/accuracy\"}}",
               "spec.stop.target: must hold exactly one of atLeast, atMost"},

@@ -46,6 +46,8 @@ constexpr char kClassification[] = "workload.classification";
 constexpr char kLanguage[] = "workload.languageModel";
 constexpr char kSparse[] = "workload.sparseLogisticRegression";
 constexpr char kLinear[] = "workload.linearRegression";
+constexpr char kRegression[] = "workload.regression";
+constexpr char kAutoencoder[] = "workload.autoencoder";
 constexpr char kSparseData[] = "dataset.train.libsvm";
 constexpr char kText[] = "dataset.train.text";
 constexpr char kContainer[] = "workload.container";
@@ -140,14 +142,14 @@ std::vector<Technique> Data() {
         {"dataset.validation.csv", "dataset.validation.idx", "dataset.validation.synthetic",
          "dataset.validation.imageFolder", "dataset.validation.tar",
          "dataset.validation.libsvm"}}) {
-    table.push_back({csv,
-                     {Needs({kClassification, kLinear}, "which read dense samples",
-                            "write libsvm: {uri: ...}, or text for languageModel")}});
+    table.push_back(
+        {csv,
+         {Needs({kClassification, kLinear, kRegression, kAutoencoder}, "which read dense samples",
+                "write libsvm: {uri: ...}, or text for languageModel")}});
     for (const char* images : {idx, synthetic, folder, tar}) {
       table.push_back({images,
-                       {Needs({kClassification}, "for their labels are classes",
-                              "write libsvm: {uri: ...}, csv for linearRegression, or text for "
-                              "languageModel")}});
+                       {Needs({kClassification, kAutoencoder}, "for their labels are classes",
+                              "give csv to a regression, text to a languageModel")}});
     }
     table.push_back({libsvm,
                      {Needs({kSparse, kLinear}, "which read sparse samples",
@@ -171,6 +173,9 @@ std::vector<Technique> Data() {
   table.push_back({"dataset.cache",
                    {Needs({"dataset.train.imageFolder", "dataset.train.tar"},
                           "for other data are read once, when a worker starts")}});
+  table.push_back(
+      {"dataset.microBatchSize",
+       {Excludes({kActivations}, "which sends what layers of a whole share are given")}});
   table.push_back({"dataset.onBadRecord",
                    {Needs({"dataset.train.csv", "dataset.train.libsvm", "dataset.train.imageFolder",
                            "dataset.train.tar"},
@@ -239,7 +244,8 @@ std::vector<Technique> Exchanges() {
       {kTensors,
        {Needs({kBulkSynchronous}, "for the workers make every step together",
               "write consistency: {bulkSynchronous: {}}"),
-        Needs({kClassification, kLanguage}, "whose models have several tensors",
+        Needs({kClassification, kLanguage, kRegression, kAutoencoder},
+              "whose models have several tensors",
               "leave it out, and all parameters lie on the servers"),
         Excludes({kTree, kHostReduce}, "which sums up whole gradients on their way", kBoth),
         Excludes({kActivations}, "whose layers all lie on servers", kBoth),
@@ -278,7 +284,8 @@ std::vector<Technique> Updates() {
         Excludes({kSparse}, "whose workers hold only the weights that their samples use")}},
       {kActivations,
        {Needs({kServers}, kOnlyServers),
-        Needs({kClassification}, "whose models have fully connected layers"),
+        Needs({kClassification, kRegression, kAutoencoder},
+              "whose models have fully connected layers"),
         Excludes({kTree, kHostReduce}, "which sums up gradients on their way")}},
       {kHogwild,
        {Needs({kSparse},

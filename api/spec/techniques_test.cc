@@ -310,7 +310,8 @@ TEST(Techniques, EachRuleOfTheTableIsNoticed) {
     for (const Settings& settings :
          {Settings{own}, kSparse + Settings{own}, kSparseLinear + Settings{own},
           kSparseLinear + kServers + Settings{own}, kAsynchronous + Settings{own},
-          kServers + Settings{own, "dataset.validation=null"}, kOwnProgram + Settings{own},
+          kServers + Settings{own, "dataset.validation=null"},
+          kServers + Settings{own, "dataset.microBatchSize=8"}, kOwnProgram + Settings{own},
           kAsynchronous + kProximal + Settings{own}, kOwnLoop + Settings{own},
           kLanguage + Settings{own}}) {
       const auto job = ReadableWith(settings);

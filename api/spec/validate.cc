@@ -272,6 +272,11 @@ std::int64_t ClassesOf(const DataSource& source) {  // 0 where only the data kno
   return source.synthetic().classes();
 }
 
+// Columns that a regression predicts.
+std::int64_t TargetsOf(const v1alpha1::CsvSource& table) {
+  return std::max(table.label_columns_size(), 1);
+}
+
 void CheckSources(const TrainingJobSpec& spec, FieldErrors& errors) {
   const auto& dataset = spec.dataset();
   CheckShape(dataset.train(), kTrain, errors);
@@ -318,6 +323,30 @@ void CheckImageSources(const TrainingJobSpec& spec, FieldErrors& errors) {
   CheckChannels(spec.dataset().validation(), kValidation, errors);
 }
 
+void CheckColumns(const TrainingJobSpec& spec, const DataSource& source, const std::string& path,
+                  FieldErrors& errors) {
+  if (source.csv().label_columns_size() == 0) return;
+  if (!spec.workload().has_regression() && !spec.workload().has_autoencoder()) {
+    errors.push_back({path + ".csv.labelColumns",
+                      "needs spec.workload.regression or spec.workload.autoencoder, for others "
+                      "have one label; write labelColumn"});
+  } else if (source.csv().has_label_column()) {
+    errors.push_back(
+        {path + ".csv.labelColumns", "does not go with labelColumn; name all of them here"});
+  }
+}
+
+void CheckTables(const TrainingJobSpec& spec, FieldErrors& errors) {
+  CheckColumns(spec, spec.dataset().train(), kTrain, errors);
+  CheckColumns(spec, spec.dataset().validation(), kValidation, errors);
+  const int train = spec.dataset().train().csv().label_columns_size();
+  const int validation = spec.dataset().validation().csv().label_columns_size();
+  if (!spec.workload().has_regression() || !spec.dataset().validation().has_csv()) return;
+  if (!errors.empty() || train == validation) return;
+  errors.push_back({absl::StrCat(kValidation, ".csv.labelColumns"),
+                    "must name the columns that the training set's do"});
+}
+
 void CheckIdx(const DataSource& source, const std::string& path, FieldErrors& errors) {
   if (!source.has_idx() || source.idx().images_uri() != source.idx().labels_uri()) return;
   errors.push_back({path + ".idx.labelsUri", "must be another file than imagesUri"});
@@ -330,7 +359,7 @@ void CheckIdxSources(const TrainingJobSpec& spec, FieldErrors& errors) {
 
 // Where the data's shape is to blame for a network that asks for images, its field is named.
 bool CheckImages(const TrainingJobSpec& spec, FieldErrors& errors) {
-  const auto need = network::NeedOf(spec.workload().classification().model());
+  const auto need = network::NeedOf(network::ModelOf(spec.workload()).model);
   if (!need) return true;
   const DataSource& train = spec.dataset().train();
   const std::string wanted =
@@ -347,14 +376,14 @@ bool CheckImages(const TrainingJobSpec& spec, FieldErrors& errors) {
 }
 
 void CheckModel(const TrainingJobSpec& spec, FieldErrors& errors) {
-  if (!spec.workload().has_language_model() && !spec.workload().classification().has_model()) {
-    return;
-  }
-  if (!CheckImages(spec, errors)) return;
+  network::Described described = network::ModelOf(spec.workload());
+  if (!described.given) return;
+  if (!described.task.each_place && !CheckImages(spec, errors)) return;
   const auto known = InputOf(spec);
   if (!known || Values(known->shape) > kMostValues) return;
-  network::Described described = network::ModelOf(spec.workload());
-  if (!described.task.each_place) described.task.classes = ClassesOf(spec.dataset().train());
+  const DataSource& train = spec.dataset().train();
+  if (spec.workload().has_classification()) described.task.classes = ClassesOf(train);
+  if (spec.workload().has_regression()) described.task.classes = TargetsOf(train.csv());
   const auto planned = network::PlanNetwork(described.model, known->shape, described.task);
   if (planned.ok()) return;
   const std::string text(planned.status().message());
@@ -397,11 +426,29 @@ void CheckBatchNorm(const TrainingJobSpec& spec, FieldErrors& errors) {
 
 void CheckEmbedding(const TrainingJobSpec& spec, FieldErrors& errors) {
   if (!spec.dataset().normalize()) return;
-  const auto path = network::PathOfEmbedding(spec.workload().classification().model());
+  const network::Described described = network::ModelOf(spec.workload());
+  const auto path = network::PathOfEmbedding(described.model, described.task.path);
   if (!path) return;
   errors.push_back({"spec.dataset.normalize",
                     absl::StrCat("must be false, for ", *path,
                                  ".embedding reads the numbers of the data as they are")});
+}
+
+void CheckMicroBatch(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (!spec.dataset().has_micro_batch_size() || network::ModelOf(spec.workload()).given) return;
+  errors.push_back({"spec.dataset.microBatchSize",
+                    "is for workloads that are networks, whose layers keep what they are given; "
+                    "leave it out"});
+}
+
+void CheckReconstruction(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (spec.workload().autoencoder().loss() != v1alpha1::RECONSTRUCTION_LOSS_BINARY_CROSS_ENTROPY ||
+      !spec.dataset().normalize()) {
+    return;
+  }
+  errors.push_back({"spec.dataset.normalize",
+                    "must be false with spec.workload.autoencoder.loss: BinaryCrossEntropy, which "
+                    "is of numbers from 0 to 1; write it, or use SquaredError"});
 }
 
 void CheckContainer(const TrainingJobSpec& spec, FieldErrors& errors) {
@@ -449,10 +496,10 @@ FieldErrors Validate(const TrainingJobSpec& resolved) {
     rule(resolved, errors);
   }
   if (resolved.workload().has_container()) return errors;
-  for (const auto& rule :
-       {CheckTrain, CheckReproducible, CheckWarmup, CheckExchange, CheckServers, CheckBackups,
-        CheckPortions, CheckTarget, CheckSources, CheckIdxSources, CheckTexts, CheckImageSources,
-        CheckModel, CheckBatchNorm, CheckEmbedding}) {
+  for (const auto& rule : {CheckTrain, CheckReproducible, CheckWarmup, CheckExchange, CheckServers,
+                           CheckBackups, CheckPortions, CheckTarget, CheckSources, CheckTables,
+                           CheckIdxSources, CheckTexts, CheckImageSources, CheckModel,
+                           CheckBatchNorm, CheckEmbedding, CheckMicroBatch, CheckReconstruction}) {
     rule(resolved, errors);
   }
   return errors;

@@ -91,6 +91,51 @@ INSTANTIATE_TEST_SUITE_P(
         Combination{{Target("Validation Loss"), "spec.stop.target.atLeast=1"},
                     "spec.stop.target.metric"}));
 
+constexpr char kRegression[] =
+    R"(spec.workload={"regression": {"model": {"mlp": {"hidden": [8]}}}})";
+constexpr char kAutoencoder[] =
+    R"(spec.workload={"autoencoder": {"model": {"autoencoder": {"hidden": [8, 2]}}}})";
+constexpr char kTwoColumns[] = R"(spec.dataset.train.csv.labelColumns=["a", "b"])";
+constexpr char kLabelColumn[] = "spec.dataset.train.csv.labelColumn=label";
+constexpr char kNoOtherSet[] = "spec.dataset.validation=null";
+
+INSTANTIATE_TEST_SUITE_P(
+    Numbers, Combined,
+    ::testing::Values(
+        Combination{{kRegression}, ""}, Combination{{kAutoencoder}, ""},
+        Combination{{kRegression, "spec.reproducible=true", "spec.dataset.microBatchSize=4"}, ""},
+        Combination{{kRegression, Target("validation/r2"), "spec.stop.target.atLeast=-1"}, ""},
+        Combination{{kRegression, Target("validation/r2"), "spec.stop.target.atMost=1"},
+                    "spec.stop.target.atMost"},
+        Combination{{kRegression, Target("validation/rmse"), "spec.stop.target.atMost=1"}, ""},
+        Combination{{kAutoencoder, Target("validation/r2"), "spec.stop.target.atLeast=1"},
+                    "spec.stop.target.metric"},
+        Combination{{kRegression, kTwoColumns, kNoOtherSet}, ""},
+        Combination{{kAutoencoder, kTwoColumns, kNoOtherSet}, ""},
+        Combination{{kRegression, kTwoColumns, kLabelColumn, kNoOtherSet},
+                    "spec.dataset.train.csv.labelColumns"},
+        Combination{{kTwoColumns, kNoOtherSet}, "spec.dataset.train.csv.labelColumns"},
+        Combination{{kRegression, kTwoColumns}, "spec.dataset.validation.csv.labelColumns"},
+        Combination{{kRegression, R"(spec.dataset.train={"synthetic": {}})", kNoOtherSet},
+                    "spec.dataset.train.synthetic"},
+        Combination{{kAutoencoder, R"(spec.dataset.train={"synthetic": {}})", kNoOtherSet}, ""},
+        Combination{{R"(spec.workload={"regression": {"model": {"lenet5": {}}}})"},
+                    "spec.dataset.train.csv.shape"},
+        Combination{
+            {R"(spec.workload={"regression": {"model": {"autoencoder": {"hidden": [2]}}}})"},
+            "spec.workload.regression.model.autoencoder"},
+        Combination{{R"(spec.workload={"regression": {"model": {"layers": [{"flatten": {}},
+                        {"dense": {"units": 3}}]}}})"},
+                    "spec.workload.regression.model.layers"},
+        Combination{{kAutoencoder, "spec.workload.autoencoder.loss=BinaryCrossEntropy"},
+                    "spec.dataset.normalize"},
+        Combination{{kAutoencoder, "spec.workload.autoencoder.loss=BinaryCrossEntropy",
+                     "spec.dataset.normalize=false"},
+                    ""},
+        Combination{{"spec.dataset.microBatchSize=4"}, ""},
+        Combination{{R"(spec.workload={"linearRegression": {}})", "spec.dataset.microBatchSize=4"},
+                    "spec.dataset.microBatchSize"}));
+
 std::string TrainShape(const std::string& rest) { return "spec.dataset.train.csv.shape=" + rest; }
 constexpr char kNoValidation[] = "spec.dataset.validation=null";
 std::string Synthetic(const std::string& rest) { return "spec.dataset.train.synthetic." + rest; }
@@ -445,7 +490,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Validate, AMetricIsOneOfThoseThatTheWorkloadHas) {
   EXPECT_EQ(ErrorsOf(DigitsJobWith({Target("validation/acuracy"), "spec.stop.target.atLeast=0.9"})),
             "spec.stop.target.metric: spec.workload.classification has no metric "
-            "\"validation/acuracy\"; it has validation/accuracy, validation/loss, did you mean "
+            "\"validation/acuracy\"; it has validation/accuracy, validation/loss, "
+            "validation/top5Accuracy, did you mean "
             "\"validation/accuracy\"?");
 }
 

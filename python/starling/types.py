@@ -74,6 +74,30 @@ class Augmentation(TypedDict, total=False):
     randomCrop: RandomCrop
 
 
+class _AutoencoderRequired(TypedDict):
+    # The network, as of a classification; it gives as many numbers as a sample has. Its own named
+    # network is autoencoder.
+    model: Model
+
+
+# A network that is to give each sample back. Labels, if the data have any, are not looked at: of
+# csv data labelColumn or labelColumns, by default the column "label" if there is one, are left
+# out.
+class Autoencoder(_AutoencoderRequired, total=False):
+    # What its tensors begin with, instead of numbers drawn from the seed.
+    initialModel: InitialModel
+    # What training lowers: of a sample, its mean over the numbers.
+    loss: Literal["SquaredError", "BinaryCrossEntropy"]
+
+
+# Fully connected layers with rectified linear units between, but for the narrowest, whose numbers
+# are the sample's code: with one width alone, principal components.
+class AutoencoderNetwork(TypedDict, total=False):
+    # Width of each layer from the input to the narrowest, such as [128, 16]; the way back is its
+    # mirror.
+    hidden: list[int]
+
+
 class _AvoidedNodeRequired(TypedDict):
     # Its name.
     name: str
@@ -359,6 +383,8 @@ class CsvSource(_CsvSourceRequired, total=False):
     # The column that holds the class, or the number to predict, by name or by number from 0; by
     # default the column "label", else the last.
     labelColumn: str
+    # Instead of labelColumn: several columns to predict.
+    labelColumns: list[str]
     # Shape of one sample, such as [1, 8, 8]; by default one row of features.
     shape: list[int]
 
@@ -419,6 +445,9 @@ class Dataset(TypedDict, total=False):
     # With onBadRecord: Skip, a job with more than so many bad records fails all the same. It
     # counts for each data set by itself; of images, those that one worker has met.
     maxBadRecords: int
+    # Samples that a worker computes at a time; gradients of its share of a batch add up before
+    # they travel. By default all at once.
+    microBatchSize: int
     # Scale features to mean 0 and variance 1, computed on the training set and kept with the
     # model. Features of libsvm data stay as they are: most of them are 0, and would not be after
     # it.
@@ -971,6 +1000,8 @@ class Mlp(TypedDict, total=False):
 class Model(TypedDict, total=False):
     # AlexNet (Krizhevsky 2014); images of at least 63 by 63.
     alexnet: DropoutNetwork
+    # For workload.autoencoder: fully connected layers down to the narrowest, and back.
+    autoencoder: AutoencoderNetwork
     # Your own network: layers from input to output. The shape of each one's input follows from the
     # data and from the layers before it. The last layer gives a number for each class; where it is
     # dense, it may leave units out.
@@ -1309,6 +1340,20 @@ class PyTorch(_PyTorchRequired, total=False):
 class RandomCrop(TypedDict, total=False):
     # The least share of the image's area; the most is all of it.
     minimumArea: float
+
+
+class _RegressionRequired(TypedDict):
+    # The network, as of a classification; its last layer gives a number for each column.
+    model: Model
+
+
+# Regression by a neural network, for csv data: what is predicted are the columns that the data set
+# calls labels, as they stand there.
+class Regression(_RegressionRequired, total=False):
+    # What its tensors begin with, instead of numbers drawn from the seed.
+    initialModel: InitialModel
+    # What training lowers: of a sample, its mean over the columns.
+    loss: Literal["SquaredError", "Huber", "AbsoluteError"]
 
 
 # The job's roles.
@@ -1939,6 +1984,9 @@ class WorkerSpec(TypedDict, total=False):
 
 # What is computed: exactly one kind.
 class Workload(TypedDict, total=False):
+    # Samples given back by a neural network: what it gives back badly is unlike what it learnt
+    # from.
+    autoencoder: Autoencoder
     # Supervised classification by a neural network, cross-entropy loss.
     classification: Classification
     # Whatever the image of your own container does: it gets the variables of its framework's
@@ -1950,6 +1998,8 @@ class Workload(TypedDict, total=False):
     linearRegression: LinearRegression
     # Your own PyTorch program: its loop, made elastic by starling.torch.
     pytorch: PyTorch
+    # Numbers predicted by a neural network.
+    regression: Regression
     # Binary classification of sparse samples by logistic regression; it needs libsvm data and
     # exchange.parameterServer.
     sparseLogisticRegression: SparseLogisticRegression

@@ -17,7 +17,9 @@ from home import BIN, REPOSITORY, read, sha256
 
 EXAMPLES = os.path.join(REPOSITORY, "examples")
 ELSEWHERE = {"digits.yaml": "train_test.py", "digits-ps.yaml": "parameter_server_test.py",
-             "digits-hybrid.yaml": "hybrid_test.py", "sparse-ps.yaml": "sparse_test.py"}
+             "digits-hybrid.yaml": "hybrid_test.py", "sparse-ps.yaml": "sparse_test.py",
+             "digits-regression.yaml": "models_test.py",
+             "digits-autoencoder.yaml": "models_test.py"}
 HERE = ("mnist.yaml", "digits-reproducible.yaml", "synthetic.yaml", "linear-regression.yaml",
         "digits-layers.yaml", "shakespeare.yaml")
 SERVERS = ("--set", 'spec.exchange={"parameterServer": {}}',

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What networks of a job file are good for beside classes' accuracy; the how-to's commands."""
+import csv
+import json
+import math
 import os
+import random
 import re
 import subprocess
 import unittest
 
 import jobs
 from case import Case
-from home import REPOSITORY, read
+from home import DATA, REPOSITORY, kill, read, until
 
 PAGE = os.path.join(REPOSITORY, "docs/how-to/models.md")
 
@@ -15,7 +19,7 @@ PAGE = os.path.join(REPOSITORY, "docs/how-to/models.md")
 class HowTo(Case):
     def test_the_commands_of_the_page_work_as_they_stand(self):
         blocks = re.findall(r"^```sh\n(.*?)^```", read(PAGE), re.DOTALL | re.MULTILINE)
-        self.assertEqual(1, len(blocks))
+        self.assertEqual(3, len(blocks))
         place = os.path.join(self.home.folder, "somebody")
         os.makedirs(place)
         environment = dict(os.environ, **self.home.environment, STARLING=REPOSITORY)
@@ -27,6 +31,179 @@ class HowTo(Case):
         self.say(done.stdout)
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"(?m)^class +samples +recall +precision$")
+        self.assertRegex(done.stdout, r"(?m)^p27,p28,p35,p36$")
+        self.assertEqual(360, len(read(os.path.join(place, "errors.csv")).splitlines()))
+
+
+SERVERS = ("--set", 'spec.exchange={"parameterServer": {}}',
+           "--set", "spec.replicaSpecs.parameterServer.replicas=2")
+COLUMNS = ["p27", "p28", "p35", "p36"]
+REGRESSION = os.path.join(REPOSITORY, "examples/digits-regression.yaml")
+AUTOENCODER = os.path.join(REPOSITORY, "examples/digits-autoencoder.yaml")
+
+
+def table(name, **columns):
+    return {"csv": {"uri": os.path.join(DATA, name), **columns}}
+
+
+class NumbersCase(Case):
+    """Jobs whose networks give numbers, on digits."""
+
+    def run_example(self, path, *flags):
+        command = self.home.start("run", path, "-o", "json", *flags)
+        result = self.result(self.finish(command, timeout=240))
+        self.say(f"{result['metrics']}, {result['epochs']} epochs, {result['steps']} steps")
+        return result
+
+    def judge(self, result, *flags):
+        """What `starling evaluate` says of the model, which must be what its job said."""
+        judged = json.loads(self.home.run(
+            "evaluate", "--model", result["model"]["uri"], "--data",
+            os.path.join(DATA, "digits-test.csv"), "-o", "json", *flags).stdout)
+        self.assertEqual(359, judged["samples"])
+        for name, value in judged.items():
+            if name != "samples":
+                said = result["metrics"][f"validation/{name}"]
+                self.assertAlmostEqual(said, value, delta=1e-4 * max(1, abs(said)), msg=name)
+        return judged
+
+    def predict(self, result, data, *flags):
+        rows = list(csv.reader(self.home.run("predict", "--model", result["model"]["uri"], "--data",
+                                             data, *flags).stdout.splitlines()))
+        return rows[0], [[float(cell) for cell in row] for row in rows[1:]]
+
+    def reproducible(self, name, workload, workers, **changes):
+        job = jobs.digits(name, workers, 3, **{
+            "workload": workload, "optimizer": {"adam": {"learningRate": 0.002}},
+            "reproducible": True, "experiment__stepDelay": "40ms", **changes})
+        self.path = self.home.write(f"{name}.yaml", job)
+        return self.home.start("run", self.path, "-o", "json")
+
+    def check_digests(self, workload, **changes):
+        """One digest for one worker, and for three of which one is killed, and then everything."""
+        baseline = self.digest(self.finish(self.reproducible(
+            "baseline", workload, 1, **{**changes, "experiment__stepDelay": "0s"})))
+        command = self.reproducible("killed", workload, 3, **changes)
+        self.home.await_step(15, "killed", command=command)
+        self.assertTrue(kill(until(lambda: self.home.pod_pid("killed-worker-1"), 30, "it runs")))
+        self.home.await_step(40, "killed", command=command)
+        self.home.kill_everything()
+        command = self.home.start("run", self.path, "-o", "json")
+        self.assertEqual(baseline, self.digest(self.finish(command)), self.home.describe())
+        other = self.digest(self.finish(self.reproducible(
+            "other", workload, 1, **{**changes, "seed": 8, "experiment__stepDelay": "0s"})))
+        self.assertNotEqual(baseline, other, "or any digest would do")
+        self.say(f"digest {baseline}")
+
+
+class Regression(NumbersCase):
+    def test_the_example_reaches_its_target_and_its_model_predicts_as_it_was_judged(self):
+        result = self.run_example(REGRESSION)
+        self.assertTrue(result["targetReached"], result["metrics"])
+        self.assertEqual({"loss", "rmse", "r2", "validation/loss", "validation/rmse",
+                          "validation/r2"}, set(result["metrics"]))
+        judged = self.judge(result)
+        self.assertAlmostEqual(judged["loss"], judged["rmse"] ** 2, delta=1e-6)
+        head, rows = self.predict(result, os.path.join(DATA, "digits-test.csv"),
+                                  "--label-column", ",".join(COLUMNS))
+        self.assertEqual(COLUMNS, head)
+        with open(os.path.join(DATA, "digits-test.csv"), encoding="ascii") as file:
+            wanted = [[float(row[column]) for column in COLUMNS] for row in csv.DictReader(file)]
+        self.assertEqual(len(wanted), len(rows))
+        shares, squares = [], 0
+        for column in range(4):
+            mean = sum(row[column] for row in wanted) / len(wanted)
+            all_of = sum((row[column] - mean) ** 2 for row in wanted)
+            off = sum((row[column] - said[column]) ** 2 for row, said in zip(wanted, rows))
+            shares.append(1 - off / all_of)
+            squares += off
+        self.assertAlmostEqual(sum(shares) / 4, judged["r2"], delta=1e-5)
+        self.assertAlmostEqual(math.sqrt(squares / len(wanted) / 4), judged["rmse"], delta=1e-5)
+        wrong = self.home.run("evaluate", "--model", result["model"]["uri"], "--data",
+                              os.path.join(DATA, "digits-test.csv"), "--label-column", "p27", code=2)
+        self.assertIn("[61] needs 61 features a row", wrong.stderr)
+
+    def test_parameter_servers_reach_it_too(self):
+        self.assertTrue(self.run_example(REGRESSION, *SERVERS)["targetReached"])
+
+    def test_one_that_hardly_learns_does_not_reach_it(self):
+        result = self.run_example(REGRESSION, "--set", "spec.stop.epochs=1",
+                                  "--set", "spec.optimizer.adam.learningRate=0.00001")
+        self.assertFalse(result["targetReached"])
+        self.assertLess(result["metrics"]["validation/r2"], 0.3)
+
+    def test_one_digest_whoever_is_killed(self):
+        self.check_digests({"regression": {"model": {"mlp": {"hidden": [32]}}, "loss": "Huber"}},
+                           dataset__train=table("digits-train.csv", labelColumns=COLUMNS),
+                           dataset__validation=table("digits-test.csv", labelColumns=COLUMNS))
+
+
+class Autoencoder(NumbersCase):
+    def test_the_example_reaches_its_target_and_what_is_no_digit_comes_back_badly(self):
+        result = self.run_example(AUTOENCODER)
+        self.assertTrue(result["targetReached"], result["metrics"])
+        judged = self.judge(result)
+        head, errors = self.predict(result, os.path.join(DATA, "digits-test.csv"))
+        self.assertEqual(["error"], head)
+        self.assertAlmostEqual(sum(error for error, in errors) / len(errors), judged["loss"],
+                               delta=1e-5)
+        draw = random.Random(1)
+        with open(os.path.join(DATA, "digits-test.csv"), encoding="ascii") as file:
+            digits = [[row[f"p{i}"] for i in range(64)] for row in csv.DictReader(file)]
+        for row in digits:
+            draw.shuffle(row)  # as bright as a digit, and none
+        noise = self.home.write("noise.csv", "\n".join(",".join(row) for row in digits) + "\n")
+        _, shuffled = self.predict(result, noise)
+        usual, strange = (sorted(error for error, in rows) for rows in (errors, shuffled))
+        self.say(f"errors: of digits {usual[len(usual) // 2]:.3f}, of what is none "
+                 f"{strange[len(strange) // 2]:.3f}")
+        above = sum(error > usual[int(0.95 * len(usual))] for error in strange)
+        self.assertGreater(above / len(strange), 0.95)
+
+    def test_parameter_servers_reach_it_too(self):
+        self.assertTrue(self.run_example(AUTOENCODER, *SERVERS)["targetReached"])
+
+    def test_one_digest_whoever_is_killed(self):
+        self.check_digests({"autoencoder": {"model": {"autoencoder": {"hidden": [16, 4]}}}},
+                           dataset__train=table("digits-train.csv"),
+                           dataset__validation=table("digits-test.csv"))
+
+    def test_shares_by_cross_entropy_and_what_is_none_is_refused(self):
+        job = jobs.digits("shares", 2, 3, workload={"autoencoder": {
+            "model": {"autoencoder": {"hidden": [16]}}, "loss": "BinaryCrossEntropy"}},
+            optimizer={"adam": {"learningRate": 0.003}}, dataset__normalize=False,
+            dataset__train=table("digits-train.csv"), dataset__validation=None,
+            experiment__stepDelay="0s")
+        refused = self.home.run("run", self.home.write("shares.yaml", job), code=1)
+        self.assertRegex(refused.stderr, r"BinaryCrossEntropy, for numbers from 0 to 1, but sample \d+ "
+                                         r"of the training set has")
+        with open(os.path.join(DATA, "digits-train.csv"), encoding="ascii") as file:
+            rows = [[int(row[f"p{i}"]) / 16 for i in range(64)] for row in csv.DictReader(file)]
+        shares = "\n".join(",".join(format(value, "g") for value in row) for row in rows) + "\n"
+        job["metadata"]["name"] = "again"
+        job["spec"]["dataset"]["train"] = {"csv": {"uri": self.home.write("shares.csv", shares)}}
+        metrics = self.result(self.run_job(job))["metrics"]
+        self.say(f"{metrics}")
+        self.assertLess(metrics["loss"], 0.5)
+
+
+class Parts(NumbersCase):
+    """A batch that is computed in parts."""
+    MODEL = {"classification": {"model": {"layers": [
+        {"flatten": {}}, {"dense": {"units": 32}}, {"relu": {}}, {"dropout": {"rate": 0.3}}, {"dense": {}}]}}}
+
+    def test_a_batch_in_parts_trains_as_the_whole_does(self):
+        losses = []
+        for number, parts in enumerate(({}, {"dataset__microBatchSize": 5})):
+            job = jobs.digits(f"parts-{number}", 2, 3, workload=self.MODEL,
+                              experiment__stepDelay="0s", **parts)
+            losses.append(self.result(self.run_job(job))["metrics"]["validation/loss"])
+        self.say(f"{losses}")
+        self.assertAlmostEqual(losses[0], losses[1], delta=1e-4)
+        self.assertLess(losses[0], 1.5, "it has learnt")
+
+    def test_one_digest_whoever_is_killed(self):
+        self.check_digests(self.MODEL, dataset__microBatchSize=3)
 
 
 class TopFive(Case):

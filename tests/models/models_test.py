@@ -290,6 +290,123 @@ class Layers(Models):
         self.assertGreaterEqual(sum(reached) / len(reached), 0.98)
 
 
+class Rebuilder(nn.Module):
+    """The named network autoencoder, 6 -> 5 -> 2 -> 5 -> 6."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.ModuleList([nn.Linear(6, 5), nn.Linear(5, 2)])
+        self.decoder = nn.ModuleList([nn.Linear(2, 5), nn.Linear(5, 6)])
+
+    def forward(self, x):
+        code = self.encoder[1](self.encoder[0](x).relu())
+        return self.decoder[1](self.decoder[0](code).relu())
+
+
+class Numbers(Models):
+    """Networks that give numbers, two columns of them or the sample itself."""
+    rate = 0.05
+    REGRESSION = {"layers": [{"dense": {"units": 8}}, {"tanh": {}}, {"dense": {}}]}
+    AUTOENCODER = {"autoencoder": {"hidden": [5, 2]}}
+
+    @staticmethod
+    def regressor():
+        return Layered(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+
+    def distance(self, kind, model, network, loss, steps=STEPS, features=torch.randn, dataset=None,
+                 **workload):
+        """As `compare`: the largest distance of the losses, relative to PyTorch's."""
+        torch.manual_seed(5)
+        samples, wanted = features(SAMPLES, 6), 2 * torch.randn(SAMPLES, 2)
+        with open(self.path("data.csv"), "w", encoding="utf-8") as file:
+            for row in torch.cat([samples, wanted], 1).tolist():
+                file.write(",".join(format(value, ".9g") for value in row) + "\n")
+        if kind == "autoencoder":
+            wanted = samples
+        torch.manual_seed(7)
+        network = network()
+        save(network.state_dict(), self.path("first.safetensors"))
+        spec = self.spec(model, (6,))
+        spec["workload"] = {kind: {"model": model, **workload,
+                                   "initialModel": {"uri": self.path("first.safetensors")}}}
+        spec["dataset"]["train"] = {"csv": {"uri": self.path("data.csv"), "header": "Absent",
+                                            "labelColumns": ["6", "7"]}}
+        spec["dataset"].update(dataset or {})
+        ours, _ = self.steps(spec, steps)
+        self.assertEqual(steps, len(ours))
+        optimizer = torch.optim.SGD(network.parameters(), lr=self.rate, momentum=0.9)
+        distances = []
+        for mine, ids in ours:
+            optimizer.zero_grad()
+            theirs = loss(network(samples[ids]), wanted[ids])
+            theirs.backward()
+            optimizer.step()
+            distances.append(abs(mine - theirs.item()) / theirs.item())
+        print(f"{kind} {workload} {dataset or ''}: losses {ours[0][0]:.6f} to {ours[-1][0]:.6f}, "
+              f"largest distance {max(distances):.1e}", flush=True)
+        self.assertLess(ours[-1][0], ours[0][0])
+        return max(distances)
+
+    def test_regressions_losses_are_pytorchs_step_by_step(self):
+        for name, loss in (("SquaredError", nn.MSELoss()), ("Huber", nn.HuberLoss()),
+                           ("AbsoluteError", nn.L1Loss())):
+            with self.subTest(loss=name):
+                self.assertLess(self.distance("regression", self.REGRESSION, self.regressor, loss,
+                                              loss=name), NEAR)
+
+    def test_another_loss_is_far_from_it(self):
+        self.assertGreater(self.distance("regression", self.REGRESSION, self.regressor,
+                                         nn.HuberLoss(), steps=3), 100 * NEAR)
+
+    def test_autoencoders_losses_are_pytorchs_step_by_step(self):
+        self.assertLess(self.distance("autoencoder", self.AUTOENCODER, Rebuilder, nn.MSELoss()),
+                        NEAR)
+        self.assertLess(self.distance("autoencoder", self.AUTOENCODER, Rebuilder,
+                                      nn.BCEWithLogitsLoss(), features=torch.rand,
+                                      loss="BinaryCrossEntropy"), NEAR)
+
+    def test_an_autoencoder_whose_code_is_cut_off_at_zero_is_far_from_it(self):
+        class Cut(Rebuilder):
+            def forward(self, x):
+                code = self.encoder[1](self.encoder[0](x).relu()).relu()
+                return self.decoder[1](self.decoder[0](code).relu())
+
+        self.assertGreater(self.distance("autoencoder", self.AUTOENCODER, Cut, nn.MSELoss(),
+                                         steps=10), 10 * NEAR)
+
+    def test_a_batch_in_parts_has_the_losses_of_the_whole(self):
+        for part in (1, 5, 7):
+            self.assertLess(self.distance("regression", self.REGRESSION, self.regressor,
+                                          nn.MSELoss(), dataset={"microBatchSize": part}), NEAR)
+
+
+class Memory(Models):
+    """What a batch in parts is for."""
+
+    def peak(self, **dataset):
+        """MiB of the process that makes two steps of a VGG of 64 images."""
+        spec = {"seed": 3, "workload": {"classification": {"model": {"layers": [
+            *({"convolution": {"channels": 32, "kernel": 3, "padding": 1}} for _ in range(6)),
+            {"globalAveragePool": {}}, {"dense": {}}]}}},
+            "dataset": {"train": {"synthetic": {"samples": 128, "shape": [3, 64, 64]}},
+                        "globalBatchSize": 64, **dataset}, "checkpoint": {"uri": self.folder}}
+        job = {"apiVersion": "starling.dev/v1alpha1", "kind": "TrainingJob",
+               "metadata": {"name": "models"}, "spec": spec}
+        with open(self.path("job.json"), "w", encoding="utf-8") as file:
+            json.dump(job, file)
+        command = [os.path.join(BIN, "training-steps"), self.path("job.json"), "2"]
+        pid = os.spawnv(os.P_NOWAIT, command[0], command)
+        _, status, used = os.wait4(pid, 0)
+        self.assertEqual(0, status)
+        return used.ru_maxrss / 1024
+
+    def test_a_batch_in_parts_needs_a_part_of_the_memory(self):
+        nothing = self.peak(globalBatchSize=1)
+        whole, parts = self.peak() - nothing, self.peak(microBatchSize=8) - nothing
+        print(f"memory of a batch of 64: {whole:.0f} MiB, in parts of 8: {parts:.0f} MiB", flush=True)
+        self.assertLess(parts, whole / 3)
+
+
 CONTEXT = 64
 TEXT = os.path.join(REPOSITORY, "examples/data/shakespeare.txt")
 

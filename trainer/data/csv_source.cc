@@ -69,7 +69,7 @@ class TableLoader {
       return Problem(".uri", absl::StrCat(file_, ": none of its rows can be read"));
     }
     if (options_.numbers) return absl::OkStatus();
-    if (!options_.labels) {
+    if (!options_.labels || options_.unlabelled) {
       dataset_.labels.assign(
           dataset_.features.size() / static_cast<std::size_t>(dataset_.SampleSize()), 0);
       return absl::OkStatus();
@@ -101,22 +101,26 @@ class TableLoader {
   // The first row says how many columns there are, what they are called, and where the label is.
   absl::Status ReadLayout(const Cells& first) {
     columns_ = static_cast<std::int64_t>(first.size());
+    is_label_.resize(first.size());
     const bool named = std::any_of(first.begin(), first.end(),
                                    [](std::string_view cell) { return !ParseNumber(cell); });
     header_ = source_.header() == v1alpha1::CSV_HEADER_PRESENT ||
               (source_.header() != v1alpha1::CSV_HEADER_ABSENT && named);
     if (header_) names_.assign(first.begin(), first.end());
-    if (!options_.labels) {
-      label_ = -1;
-      return SetShape(columns_);
-    }
+    if (!options_.labels || HasOnlyFeatures()) return SetShape(columns_);
     if (columns_ < 2) {
       return Problem(".uri", absl::StrCat(file_,
                                           ": line 1 has one column; a row needs features and "
                                           "a label, is the delimiter right?"));
     }
-    RETURN_IF_ERROR(FindLabel());
-    return SetShape(columns_ - 1);
+    RETURN_IF_ERROR(FindLabels());
+    if (options_.numbers) {
+      dataset_.outputs = std::ssize(labels_);
+      for (const std::int64_t column : labels_) {
+        if (header_) dataset_.target_names.push_back(names_[static_cast<std::size_t>(column)]);
+      }
+    }
+    return SetShape(columns_ - std::ssize(labels_));
   }
 
   absl::Status SetShape(std::int64_t features) {
@@ -129,26 +133,49 @@ class TableLoader {
                                 features, options_.labels ? " beside the label" : ""));
   }
 
-  absl::Status FindLabel() {
-    const std::string wanted = source_.has_label_column() ? source_.label_column() : "label";
+  // Of a table whose labels nobody looks at.
+  bool HasOnlyFeatures() const {
+    const bool named = source_.has_label_column() || source_.label_columns_size() > 0;
+    return options_.unlabelled && !named && std::ranges::count(names_, "label") == 0;
+  }
+
+  absl::Status FindLabels() {
+    if (source_.label_columns_size() == 0) {
+      const bool given = source_.has_label_column();
+      const std::string wanted = given ? source_.label_column() : "label";
+      return FindLabel(wanted, ".labelColumn", /*or_last=*/!given);
+    }
+    for (int i = 0; i < source_.label_columns_size(); ++i) {
+      RETURN_IF_ERROR(FindLabel(source_.label_columns(i), absl::StrCat(".labelColumns[", i, "]"),
+                                /*or_last=*/false));
+    }
+    if (std::ssize(labels_) < columns_) return absl::OkStatus();
+    return Problem(".labelColumns",
+                   absl::StrCat("names all columns of ", file_, "; leave some to predict from"));
+  }
+
+  absl::Status FindLabel(const std::string& wanted, const std::string& field, bool or_last) {
     const auto matches = std::count(names_.begin(), names_.end(), wanted);
     if (matches > 1) {
-      return Problem(".labelColumn", absl::StrCat(file_, " has ", matches, " columns called ",
-                                                  Quote(wanted), "; give the column's number"));
+      return Problem(field, absl::StrCat(file_, " has ", matches, " columns called ", Quote(wanted),
+                                         "; give the column's number"));
     }
+    std::int64_t column = columns_ - 1;
     if (matches == 1) {
-      label_ = std::find(names_.begin(), names_.end(), wanted) - names_.begin();
-      return absl::OkStatus();
+      column = std::find(names_.begin(), names_.end(), wanted) - names_.begin();
+    } else if (!or_last &&
+               !(absl::SimpleAtoi(wanted, &column) && column >= 0 && column < columns_)) {
+      return Problem(
+          field, absl::StrCat(file_, " has no column ", Quote(wanted), "; ", DescribeColumns()));
     }
-    if (!source_.has_label_column()) {
-      label_ = columns_ - 1;
-      return absl::OkStatus();
+    if (is_label_[column]) {
+      return Problem(field, absl::StrCat("names the column ", Quote(wanted),
+                                         " once more; leave it "
+                                         "out"));
     }
-    if (absl::SimpleAtoi(wanted, &label_) && label_ >= 0 && label_ < columns_) {
-      return absl::OkStatus();
-    }
-    return Problem(".labelColumn",
-                   absl::StrCat(file_, " has no column ", Quote(wanted), "; ", DescribeColumns()));
+    labels_.push_back(column);
+    is_label_[column] = true;
+    return absl::OkStatus();
   }
 
   std::string DescribeColumns() const {
@@ -195,15 +222,22 @@ class TableLoader {
                                           "; complete or remove the line"));
     }
     for (std::int64_t column = 0; column < columns_; ++column) {
-      RETURN_IF_ERROR(AddCell(cells[column], line, column));
+      if (is_label_[column]) continue;
+      RETURN_IF_ERROR(AddNumber(cells[column], line, column, dataset_.features));
+    }
+    if (options_.unlabelled) return absl::OkStatus();
+    for (const std::int64_t column : labels_) {
+      RETURN_IF_ERROR(options_.numbers
+                          ? AddNumber(cells[column], line, column, dataset_.targets)
+                          : AddLabel(cells[column], ParseNumber(cells[column]), line, column));
     }
     return absl::OkStatus();
   }
 
-  absl::Status AddCell(std::string_view cell, std::int64_t line, std::int64_t column) {
+  absl::Status AddNumber(std::string_view cell, std::int64_t line, std::int64_t column,
+                         std::vector<float>& into) {
     const std::optional<double> value = ParseNumber(cell);
-    const bool label = column == label_;
-    if (label && !options_.numbers) return AddLabel(cell, value, line);
+    const bool label = &into == &dataset_.targets;
     const float number = value.has_value() ? static_cast<float>(*value) : 0.0F;
     if (!value.has_value() || !std::isfinite(number)) {
       return Problem(
@@ -214,19 +248,20 @@ class TableLoader {
                                "right?)"
                              : "; every feature must be one"));
     }
-    (label ? dataset_.targets : dataset_.features).push_back(number);
+    into.push_back(number);
     return absl::OkStatus();
   }
 
-  absl::Status AddLabel(std::string_view cell, std::optional<double> value, std::int64_t line) {
+  absl::Status AddLabel(std::string_view cell, std::optional<double> value, std::int64_t line,
+                        std::int64_t column) {
     if (!value.has_value() || *value != std::floor(*value) || std::abs(*value) > 1e15) {
-      return Problem(".uri", absl::StrCat(Place(line, label_), ": label ", Quote(cell),
+      return Problem(".uri", absl::StrCat(Place(line, column), ": label ", Quote(cell),
                                           " is not an integer; classes are numbered from 0 (is "
                                           "labelColumn right?)"));
     }
     const auto label = static_cast<std::int64_t>(*value);
     if (const absl::Status status = CheckLabel(label, classes_, options_); !status.ok()) {
-      return Problem(".uri", absl::StrCat(Place(line, label_), ": ", status.message()));
+      return Problem(".uri", absl::StrCat(Place(line, column), ": ", status.message()));
     }
     dataset_.labels.push_back(label);
     return absl::OkStatus();
@@ -244,7 +279,8 @@ class TableLoader {
   bool header_ = false;
   std::vector<std::string> names_;
   std::int64_t columns_ = 0;
-  std::int64_t label_ = 0;
+  std::vector<std::int64_t> labels_;  // columns that are no features, as they are named
+  std::vector<bool> is_label_;        // by column
   BadRecords bad_;
   Dataset dataset_;
 };

@@ -12,7 +12,7 @@ namespace starling::data {
 
 std::int64_t Dataset::size() const {
   if (reader != nullptr) return reader->size();
-  return static_cast<std::int64_t>(labels.size() + targets.size());
+  return static_cast<std::int64_t>(labels.size()) + std::ssize(targets) / outputs;
 }
 
 std::int64_t Dataset::SampleSize() const {
@@ -36,6 +36,22 @@ void Gather(const Dataset& dataset, std::span<const std::int64_t> ids, std::span
     const auto source = dataset.features.begin() + ids[i] * dataset.SampleSize();
     std::copy_n(source, sample, features.begin() + i * sample);
     labels[i] = dataset.labels[ids[i]];
+  }
+}
+
+void GatherTargets(const Dataset& dataset, std::span<const std::int64_t> ids,
+                   std::span<float> features, std::span<float> targets) {
+  const std::int64_t sample = dataset.SampleSize();
+  const std::int64_t outputs = dataset.outputs;
+  STARLING_CHECK(std::ssize(features) == std::ssize(ids) * sample &&
+                     std::ssize(targets) == std::ssize(ids) * outputs,
+                 "GatherTargets' spans have the samples' size");
+  auto feature = features.begin();
+  auto target = targets.begin();
+  for (const std::int64_t id : ids) {
+    STARLING_CHECK(id >= 0 && id < dataset.size(), "GatherTargets' samples exist");
+    feature = std::copy_n(dataset.features.begin() + id * sample, sample, feature);
+    target = std::copy_n(dataset.targets.begin() + id * outputs, outputs, target);
   }
 }
 

@@ -22,13 +22,15 @@ struct Normalization {
   std::vector<float> std;
 };
 
-// `size()` samples of one shape, each with a class or a number to be predicted. Sample i's features
-// are features[i * SampleSize(), (i + 1) * SampleSize()), row-major in `shape`.
+// `size()` samples of one shape, each with a class or with numbers to be predicted. Sample i's
+// features are features[i * SampleSize(), (i + 1) * SampleSize()), row-major in `shape`.
 struct Dataset {
   std::vector<float> features;
   std::vector<std::int64_t> labels;  // each in [0, classes); empty where there are targets
-  std::vector<float> targets = {};   // the numbers to be predicted; empty where there are classes
-  std::vector<std::int64_t> shape;   // of one sample, such as {1, 8, 8}
+  std::vector<float> targets = {};   // `outputs` a sample; empty where there are classes
+  std::int64_t outputs = 1;          // numbers to be predicted of a sample
+  std::vector<std::string> target_names = {};  // of these numbers; empty where they have none
+  std::vector<std::int64_t> shape;             // of one sample, such as {1, 8, 8}
   std::int64_t classes = 0;
   std::vector<std::string> class_names = {};  // by number; empty where they have none
   // Not null: the three lists are empty, and samples, which have classes, come from here. They are
@@ -45,8 +47,12 @@ struct Dataset {
 void Gather(const Dataset& dataset, std::span<const std::int64_t> ids, std::span<float> features,
             std::span<std::int64_t> labels);
 
-// The same of samples wherever they are, as they are in pass `epoch` over the set, from 1; 0: as
-// they lie there, for judging. The reader's errors.
+// The same of samples with numbers to be predicted: ids.size() * outputs of them.
+void GatherTargets(const Dataset& dataset, std::span<const std::int64_t> ids,
+                   std::span<float> features, std::span<float> targets);
+
+// The same as Gather of samples wherever they are, as they are in pass `epoch` over the set, from
+// 1; 0: as they lie there, for judging. The reader's errors.
 absl::Status Read(const Dataset& dataset, std::span<const std::int64_t> ids, std::int64_t epoch,
                   std::span<float> features, std::span<std::int64_t> labels);
 

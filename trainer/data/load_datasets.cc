@@ -52,8 +52,8 @@ absl::StatusOr<Loaded> LoadSource(const v1alpha1::Dataset& dataset, std::string_
   };
   if (options.numbers && !source.has_csv()) {
     return FieldError(absl::StatusCode::kInvalidArgument, path,
-                      "must be csv with spec.workload.linearRegression, for its samples have "
-                      "numbers to be predicted; write csv: {uri: ..., labelColumn: ...}");
+                      "must be csv with a regression, for its samples have numbers to be "
+                      "predicted; write csv: {uri: ..., labelColumn: ...}");
   }
   switch (source.kind_case()) {
     case v1alpha1::DataSource::kText:
@@ -63,6 +63,7 @@ absl::StatusOr<Loaded> LoadSource(const v1alpha1::Dataset& dataset, std::string_
     case v1alpha1::DataSource::kCsv:
       return LoadCsv(source.csv(), at("csv"));
     case v1alpha1::DataSource::kIdx:
+      options.labels = !options.unlabelled;
       return LoadIdx(source.idx(), at("idx"));
     case v1alpha1::DataSource::kSynthetic:
       return LoadSynthetic(source.synthetic(), at("synthetic"), validation);
@@ -101,6 +102,7 @@ absl::StatusOr<Pair> LoadPair(const v1alpha1::TrainingJobSpec& spec, const Form&
                               std::size_t max_bytes) {
   LoadOptions options;
   options.numbers = form.kind == Form::Kind::kNumbers;
+  options.unlabelled = form.kind == Form::Kind::kSamples;
   options.seed = spec.has_seed() ? static_cast<std::uint64_t>(spec.seed()) : 1;
   options.max_bytes = max_bytes;
   options.cache = CacheOf(spec.dataset(), max_bytes);
@@ -108,14 +110,22 @@ absl::StatusOr<Pair> LoadPair(const v1alpha1::TrainingJobSpec& spec, const Form&
   ASSIGN_OR_RETURN(pair.train, LoadSource(spec.dataset(), kTrain, options));
   if (!spec.dataset().has_validation()) return pair;
   // Only a beginning of the training set was read, so its classes are not known.
-  if (pair.train.whole && !options.numbers) options.classes = pair.train.dataset.classes;
-  options.class_names = pair.train.dataset.class_names;
+  if (form.kind == Form::Kind::kClasses) {
+    if (pair.train.whole) options.classes = pair.train.dataset.classes;
+    options.class_names = pair.train.dataset.class_names;
+  }
   ASSIGN_OR_RETURN(pair.validation, LoadSource(spec.dataset(), kValidation, options));
   if (pair.validation->dataset.shape != pair.train.dataset.shape) {
     return FieldError(absl::StatusCode::kInvalidArgument, kValidation,
                       absl::StrCat("samples have shape ", ShapeText(pair.validation->dataset.shape),
                                    ", but those of the training set ",
                                    ShapeText(pair.train.dataset.shape), "; make them equal"));
+  }
+  if (pair.validation->dataset.outputs != pair.train.dataset.outputs) {
+    return FieldError(absl::StatusCode::kInvalidArgument, kValidation,
+                      absl::StrCat("has ", pair.validation->dataset.outputs,
+                                   " columns to be predicted, but the training set ",
+                                   pair.train.dataset.outputs, "; name the same labelColumns"));
   }
   return pair;
 }
@@ -281,10 +291,14 @@ std::optional<FieldProblem> CheckFirst(const Dataset& set) {
 // Whether the model takes samples as they are in the files. A beginning of them does not tell how
 // many classes there are.
 std::optional<FieldProblem> CheckModel(const v1alpha1::TrainingJobSpec& spec, const Loaded& train) {
-  if (!spec.workload().classification().has_model()) return std::nullopt;
-  const auto planned =
-      network::PlanNetwork(spec.workload().classification().model(), train.dataset.shape,
-                           train.whole ? train.dataset.classes : 0);
+  network::Described described = network::ModelOf(spec.workload());
+  if (!described.given) return std::nullopt;
+  if (spec.workload().has_regression()) {
+    described.task.classes = train.dataset.outputs;
+  } else if (train.whole) {
+    described.task.classes = train.dataset.classes;
+  }
+  const auto planned = network::PlanNetwork(described.model, train.dataset.shape, described.task);
   if (planned.ok()) return std::nullopt;
   return ToProblem(planned.status());
 }
@@ -340,6 +354,7 @@ std::vector<FieldProblem> CheckData(const v1alpha1::TrainingJobSpec& spec, const
       LoadOptions options;
       options.max_bytes = kCheckedBytes;
       options.numbers = form.kind == Form::Kind::kNumbers;
+      options.unlabelled = form.kind == Form::Kind::kSamples;
       const auto validation = LoadSource(spec.dataset(), kValidation, options);
       if (!validation.ok()) problems.push_back(ToProblem(validation.status()));
     }

@@ -41,7 +41,8 @@ struct Datasets {
 struct Form {
   enum class Kind {
     kClasses,  // dense, each of a class
-    kNumbers,  // dense, each with a number to be predicted
+    kNumbers,  // dense, each with numbers to be predicted
+    kSamples,  // dense, whatever they are of
     kSparse,   // each with a label, which is a number
     kText,     // stretches of a text
   };

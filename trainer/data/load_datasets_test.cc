@@ -489,6 +489,62 @@ TEST(LoadDatasets, SparseSetsAreReadApart) {
   EXPECT_NE(moved->digest, sets->digest) << "the same samples, but one is not trained on";
 }
 
+TEST(LoadDatasets, SeveralColumnsOfNumbersAreReadInTheOrderOfTheirNames) {
+  const storage::TestFolder folder;
+  v1alpha1::TrainingJobSpec spec;
+  v1alpha1::CsvSource& csv = *spec.mutable_dataset()->mutable_train()->mutable_csv();
+  csv.set_uri(folder.Write("train.csv", "price,a,size,b\n2.5,1,7,2\n-1e3,3,8,4\n"));
+  csv.add_label_columns("size");
+  csv.add_label_columns("0");
+  spec.mutable_dataset()->set_normalize(false);
+  const Form numbers{.kind = Form::Kind::kNumbers};
+  const auto sets = LoadDatasets(spec, numbers);
+  ASSERT_TRUE(sets.ok()) << sets.status();
+  EXPECT_EQ(sets->train.size(), 2);
+  EXPECT_EQ(sets->train.outputs, 2);
+  EXPECT_THAT(sets->train.targets, ElementsAre(7, 2.5, 8, -1000));
+  EXPECT_THAT(sets->train.features, ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(sets->train.target_names, ElementsAre("size", "price"));
+  std::vector<float> features(2), targets(2);
+  const std::vector<std::int64_t> second = {1};
+  GatherTargets(sets->train, second, features, targets);
+  EXPECT_THAT(targets, ElementsAre(8, -1000));
+  EXPECT_THAT(features, ElementsAre(3, 4));
+  const auto problem = [&](const std::string& column) {
+    csv.set_label_columns(1, column);
+    const auto problems = CheckData(spec, numbers);
+    return problems.empty() ? "" : problems[0].path + ": " + problems[0].message;
+  };
+  EXPECT_EQ(problem("price"), "");
+  EXPECT_THAT(problem("size"), HasSubstr("labelColumns[1]: names the column \"size\" once more"));
+  EXPECT_THAT(problem("4"), HasSubstr("labelColumns[1]: "));
+  *spec.mutable_dataset()->mutable_validation() = spec.dataset().train();
+  spec.mutable_dataset()
+      ->mutable_validation()
+      ->mutable_csv()
+      ->mutable_label_columns()
+      ->RemoveLast();
+  csv.set_label_columns(1, "price");
+  EXPECT_FALSE(LoadDatasets(spec, numbers).ok()) << "the sets do not fit together";
+}
+
+TEST(LoadDatasets, OfSamplesWithoutLabelsAColumnOfThemIsLeftOut) {
+  const storage::TestFolder folder;
+  v1alpha1::TrainingJobSpec spec;
+  v1alpha1::CsvSource& csv = *spec.mutable_dataset()->mutable_train()->mutable_csv();
+  spec.mutable_dataset()->set_normalize(false);
+  const auto features = [&](const std::string& table) {
+    csv.set_uri(folder.Write("train.csv", table));
+    const auto sets = LoadDatasets(spec, {.kind = Form::Kind::kSamples});
+    EXPECT_TRUE(sets.ok()) << sets.status();
+    return sets.ok() ? sets->train.features : std::vector<float>();
+  };
+  EXPECT_THAT(features("a,b\n1,2\n"), ElementsAre(1, 2));
+  EXPECT_THAT(features("a,label\n1,cat\n"), ElementsAre(1));
+  csv.set_label_column("b");
+  EXPECT_THAT(features("a,b\n1,cat\n"), ElementsAre(1));
+}
+
 TEST(LoadDatasets, ALabelColumnOfNumbersIsReadAsTargets) {
   const storage::TestFolder folder;
   v1alpha1::TrainingJobSpec spec;

@@ -46,6 +46,8 @@ struct LoadOptions {
   bool numbers = false;                  // labels are any numbers, not classes
   bool labels = true;                    // false: nobody knows them, so that they are all 0; each
                                          // column of a table is a feature
+  bool unlabelled = false;               // what samples are of is not looked at: a table's column
+                                         // of labels is left out, if it has one
   std::uint64_t seed = 1;                // of the job
   const v1alpha1::Dataset* dataset = nullptr;  // of the job, for what becomes of bad records
   std::shared_ptr<ObjectCache> cache = {};     // of images that are read from afar; null: none

@@ -49,6 +49,8 @@ struct BatchSums {
   double loss = 0;
   int64_t correct = 0;  // of the labels
   int64_t in_top = 0;   // of the labels, those among the EngineConfig::top highest scores
+  // Where numbers are wanted: of each of a sample's, the square of how far off it is.
+  std::vector<double> squares = {};
 };
 
 // Confined to one thread. Two engines of the same configuration hold equal parameters, whatever the
@@ -80,8 +82,16 @@ class Engine {
                                                      std::span<const int64_t> labels,
                                                      const OnBucket& on_bucket) = 0;
 
-  // Which samples of which epoch the next ComputeGradients is of: what is drawn there (dropout)
-  // depends on them and on the seed alone. It outlives that call.
+  // The same where numbers are wanted of a sample, as many as the network gives: its loss is the
+  // mean over them of EngineConfig::loss.
+  virtual absl::StatusOr<BatchSums> FitNumbers(std::span<const float> /*features*/,
+                                               std::span<const float> /*wanted*/,
+                                               const OnBucket& /*on_bucket*/) {
+    return absl::UnimplementedError("this engine knows classes only");
+  }
+
+  // Which samples of which epoch the next ComputeGradients or FitNumbers is of: what is drawn there
+  // (dropout) depends on them and on the seed alone. It outlives that call.
   virtual void NextSamples(std::span<const int64_t> /*ids*/, int64_t /*epoch*/) {}
 
   // From the next ComputeGradients on the factors of gradients are kept where there are any.
@@ -92,7 +102,7 @@ class Engine {
   virtual std::optional<Factors> FactorsOf(size_t /*index*/) const { return std::nullopt; }
 
   // What the network gives for these samples, one after another: a number for each class, of each
-  // place where there are several; not normalised.
+  // place where there are several, not normalised; or the numbers that it was trained to give.
   virtual absl::StatusOr<std::vector<float>> Scores(std::span<const float> /*features*/) {
     return absl::UnimplementedError("this engine trains only");
   }
@@ -100,6 +110,10 @@ class Engine {
   // The same sums without gradients.
   virtual absl::StatusOr<BatchSums> Evaluate(std::span<const float> features,
                                              std::span<const int64_t> labels) = 0;
+  virtual absl::StatusOr<BatchSums> EvaluateNumbers(std::span<const float> /*features*/,
+                                                    std::span<const float> /*wanted*/) {
+    return absl::UnimplementedError("this engine knows classes only");
+  }
 };
 
 }  // namespace starling::engine

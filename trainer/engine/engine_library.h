@@ -17,14 +17,25 @@
 
 namespace starling::engine {
 
+// Of one number that is wanted, by how far off it is.
+enum class NumberLoss {
+  kSquared,
+  kHuber,  // half its square up to 1, then linear
+  kAbsolute,
+  kBinaryCrossEntropy,  // of numbers from 0 to 1: the network's go through a sigmoid
+};
+
 struct EngineConfig {
   network::Network network;
+  NumberLoss loss = NumberLoss::kSquared;  // where numbers are wanted
   // Of the training loss: the share of a label that is spread over all classes, and how much each
   // class counts (empty: alike).
   double label_smoothing = 0;
   std::vector<float> class_weights;
   int64_t top = 0;  // of how many highest scores BatchSums::in_top is; 0: nobody asks
   uint64_t seed = 0;
+  // So many samples go through the network at a time; 0: all. Gradients and sums are added.
+  int64_t micro_batch = 0;
   int64_t bucket_bytes = 1 << 20;
 };
 

@@ -134,6 +134,137 @@ TEST(TorchEngine, AScoreThatIsNoNumberIsAmongTheHighestOfNoLabel) {
   EXPECT_EQ(engine->Evaluate(Features(8), labels)->in_top, 0);
 }
 
+EngineConfig Numbers(NumberLoss loss) {
+  EngineConfig config;
+  config.network = Plan("mlp { hidden: 5 }", {4}, 2);
+  config.loss = loss;
+  config.seed = 4;
+  return config;
+}
+
+// From what the network gives, by hand.
+double LossByHand(NumberLoss loss, double given, double wanted) {
+  const double off = std::abs(given - wanted);
+  switch (loss) {
+    case NumberLoss::kSquared:
+      return off * off;
+    case NumberLoss::kHuber:
+      return off < 1 ? off * off / 2 : off - 0.5;
+    case NumberLoss::kAbsolute:
+      return off;
+    case NumberLoss::kBinaryCrossEntropy:
+      return -wanted * std::log(given) - (1 - wanted) * std::log(1 - given);
+  }
+  return 0;
+}
+
+TEST(TorchEngine, LossesOfNumbersAreTheMeanOverASamplesNumbers) {
+  const std::vector<float> features = Features(12);
+  const std::vector<float> wanted = {0.5F, 0, 1, 0.25F, 0.75F, 0.125F};
+  for (const NumberLoss loss : {NumberLoss::kSquared, NumberLoss::kHuber, NumberLoss::kAbsolute,
+                                NumberLoss::kBinaryCrossEntropy}) {
+    const auto engine = Make(Numbers(loss));
+    // Some are off by more than 1, where Huber's is another.
+    if (loss != NumberLoss::kBinaryCrossEntropy) engine->parameters()[0] += 3;
+    const std::vector<float> given = *engine->Scores(features);
+    double by_hand = 0;
+    std::vector<double> squares(2);
+    for (size_t i = 0; i < given.size(); ++i) {
+      by_hand += LossByHand(loss, given[i], wanted[i]) / 2;
+      squares[i % 2] += std::pow(double{given[i]} - double{wanted[i]}, 2);
+    }
+    const BatchSums judged = *engine->EvaluateNumbers(features, wanted);
+    EXPECT_NEAR(judged.loss, by_hand, 1e-5);
+    ASSERT_EQ(judged.squares.size(), 2u);
+    EXPECT_NEAR(judged.squares[0], squares[0], 1e-5);
+    EXPECT_NEAR(judged.squares[1], squares[1], 1e-5);
+    EXPECT_NEAR(engine->FitNumbers(features, wanted, {})->loss, by_hand, 1e-5);
+  }
+}
+
+TEST(TorchEngine, GradientsOfNumbersAreTheSlopeOfTheLoss) {
+  const std::vector<float> features = Features(12);
+  const std::vector<float> wanted = {0.5F, 0, 1, 0.25F, 0.75F, 0.125F};
+  for (const NumberLoss loss : {NumberLoss::kSquared, NumberLoss::kHuber, NumberLoss::kAbsolute,
+                                NumberLoss::kBinaryCrossEntropy}) {
+    const auto engine = Make(Numbers(loss));
+    ASSERT_TRUE(engine->FitNumbers(features, wanted, {}).ok());
+    const std::vector<float> gradients(engine->gradients().begin(), engine->gradients().end());
+    EXPECT_GT(std::abs(gradients[0]), 0.1F) << "or there would be nothing to compare";
+    constexpr float kStep = 1e-2F;
+    for (const size_t i : {size_t{0}, size_t{1}, gradients.size() - 1}) {
+      engine->parameters()[i] += kStep;
+      const double above = engine->EvaluateNumbers(features, wanted)->loss;
+      engine->parameters()[i] -= 2 * kStep;
+      const double below = engine->EvaluateNumbers(features, wanted)->loss;
+      engine->parameters()[i] += kStep;
+      EXPECT_NEAR(gradients[i], (above - below) / (2 * double{kStep}), 1e-2) << i;
+    }
+  }
+}
+
+TEST(TorchEngine, ABatchInPartsHasTheGradientsOfTheWhole) {
+  constexpr size_t kSamples = 11;
+  EngineConfig config = SmallMlp();
+  config.network = Plan(
+      "layers { flatten {} } layers { dense { units: 9 bias: true } } "
+      "layers { dropout { rate: 0.5 } } layers { dense { bias: true } }",
+      {1, 2, 2}, 3);
+  const std::vector<float> features = Features(4 * kSamples);
+  std::vector<int64_t> labels(kSamples), ids(kSamples);
+  for (size_t i = 0; i < kSamples; ++i) labels[i] = static_cast<int64_t>(i % 3);
+  std::iota(ids.begin(), ids.end(), 100);
+  const auto compute = [&](int64_t micro_batch) {
+    config.micro_batch = micro_batch;
+    auto engine = Make(config);
+    std::vector<int64_t> order;
+    engine->NextSamples(ids, 1);
+    const auto sums =
+        engine->ComputeGradients(features, labels, [&](int64_t i) { order.push_back(i); });
+    EXPECT_TRUE(sums.ok()) << sums.status();
+    std::vector<int64_t> all(engine->buckets().size());
+    std::iota(all.begin(), all.end(), 0);
+    EXPECT_EQ(order, all) << "each bucket once, when all parts are in it";
+    return std::pair(*sums,
+                     std::vector<float>(engine->gradients().begin(), engine->gradients().end()));
+  };
+  const auto [whole, gradients] = compute(0);
+  for (const int64_t micro_batch : {1, 3, 4, 11, 100}) {
+    const auto [sums, parts] = compute(micro_batch);
+    EXPECT_NEAR(sums.loss, whole.loss, 1e-5);
+    EXPECT_EQ(sums.correct, whole.correct);
+    for (size_t i = 0; i < gradients.size(); ++i) EXPECT_NEAR(parts[i], gradients[i], 1e-5);
+  }
+  // The control: what dropout leaves out of a sample depends on its number.
+  std::ranges::reverse(ids);
+  EXPECT_NE(compute(3).second, gradients);
+  EXPECT_GT(std::abs(compute(3).first.loss - whole.loss), 1e-3);
+}
+
+TEST(TorchEngine, APartInABatchIsJudgedAlike) {
+  EngineConfig config = SmallMlp();
+  const std::vector<float> features = Features(20);
+  const std::vector<int64_t> labels = {0, 2, 1, 1, 0};
+  const BatchSums whole = *Make(config)->Evaluate(features, labels);
+  config.micro_batch = 2;
+  const BatchSums parts = *Make(config)->Evaluate(features, labels);
+  EXPECT_NEAR(parts.loss, whole.loss, 1e-5);
+  EXPECT_EQ(parts.correct, whole.correct);
+}
+
+TEST(TorchEngine, FactorsAreThoseOfAllSamplesOrNone) {
+  EngineConfig config = SmallMlp();
+  const std::vector<float> features = Features(8);
+  const std::vector<int64_t> labels = {0, 2};
+  for (const int64_t micro_batch : {0, 1}) {
+    config.micro_batch = micro_batch;
+    const auto engine = Make(config);
+    engine->KeepFactors();
+    ASSERT_TRUE(engine->ComputeGradients(features, labels, {}).ok());
+    EXPECT_EQ(engine->FactorsOf(1).has_value(), micro_batch == 0);
+  }
+}
+
 TEST(TorchEngine, ReportsBucketsInOrderWhenTheirGradientsAreComplete) {
   const auto engine = Make(SmallMlp());
   const std::vector<float> features = Features(8);

@@ -67,9 +67,11 @@ class TorchEngine final : public Engine {
  public:
   explicit TorchEngine(const EngineConfig& config)
       : network_(config.network),
+        loss_(config.loss),
         seed_(config.seed),
         smoothing_(config.label_smoothing),
         top_(config.top),
+        micro_batch_(static_cast<size_t>(config.micro_batch)),
         tensors_(LayOut(network_.parameters)),
         buckets_(CutBuckets(tensors_, config.bucket_bytes)) {
     const int64_t size = tensors_.back().offset + tensors_.back().size;
@@ -88,27 +90,23 @@ class TorchEngine final : public Engine {
   absl::StatusOr<BatchSums> ComputeGradients(std::span<const float> features,
                                              std::span<const int64_t> labels,
                                              const OnBucket& on_bucket) override {
-    const std::span<float> gradients = Span(flat_gradients_);
-    std::memset(gradients.data(), 0, gradients.size_bytes());
-    BatchSums sums;
-    kept_.assign(kept_.size(), {});
-    StartBuckets(on_bucket);
-    if (!labels.empty()) {
-      try {
-        const at::Tensor target = Labels(labels);
-        const size_t samples = labels.size() / static_cast<size_t>(network_.places);
-        const at::Tensor logits = Logits(Features(features, samples), Training(samples));
-        const at::Tensor loss = OverPlaces(at::cross_entropy_loss(
-            logits, target, weights_, at::Reduction::Sum, kIgnored, smoothing_));
-        sums = Count(loss.item<double>(), logits.detach(), target);
-        loss.backward();
-      } catch (const std::exception& error) {
-        on_parameter_ = nullptr;
-        return FailedTo("compute gradients", error);
-      }
-    }
-    FinishBuckets(on_bucket);
-    return sums;
+    const auto judge = [&](const at::Tensor& given, const Part& part) -> Judged {
+      const at::Tensor target = Labels(labels, part);
+      const at::Tensor rows = RowsOf(given);
+      const at::Tensor loss = OverPlaces(
+          at::cross_entropy_loss(rows, target, weights_, at::Reduction::Sum, kIgnored, smoothing_));
+      return {loss, Count(loss.item<double>(), rows.detach(), target)};
+    };
+    return Train(features, labels.size() / static_cast<size_t>(network_.places), judge, on_bucket);
+  }
+
+  absl::StatusOr<BatchSums> FitNumbers(std::span<const float> features,
+                                       std::span<const float> wanted,
+                                       const OnBucket& on_bucket) override {
+    const auto judge = [&](const at::Tensor& given, const Part& part) {
+      return JudgeNumbers(given, wanted, part);
+    };
+    return Train(features, features.size() / SampleSize(), judge, on_bucket);
   }
 
   void NextSamples(std::span<const int64_t> ids, int64_t epoch) override {
@@ -125,27 +123,31 @@ class TorchEngine final : public Engine {
 
   absl::StatusOr<BatchSums> Evaluate(std::span<const float> features,
                                      std::span<const int64_t> labels) override {
-    if (labels.empty()) return BatchSums{};
-    try {
-      const at::NoGradGuard no_gradients;
-      const at::Tensor target = Labels(labels);
-      const size_t samples = labels.size() / static_cast<size_t>(network_.places);
-      const at::Tensor logits = Logits(Features(features, samples), {});
-      return Count(SummedLoss(logits, target).item<double>(), logits, target);
-    } catch (const std::exception& error) {
-      return FailedTo("evaluate", error);
-    }
+    const auto judge = [&](const at::Tensor& given, const Part& part) -> Judged {
+      const at::Tensor target = Labels(labels, part);
+      const at::Tensor rows = RowsOf(given);
+      return {{}, Count(SummedLoss(rows, target).item<double>(), rows, target)};
+    };
+    return Validate(features, labels.size() / static_cast<size_t>(network_.places), judge);
+  }
+
+  absl::StatusOr<BatchSums> EvaluateNumbers(std::span<const float> features,
+                                            std::span<const float> wanted) override {
+    const auto judge = [&](const at::Tensor& given, const Part& part) {
+      return JudgeNumbers(given, wanted, part);
+    };
+    return Validate(features, features.size() / SampleSize(), judge);
   }
 
   absl::StatusOr<std::vector<float>> Scores(std::span<const float> features) override {
     try {
       const at::NoGradGuard no_gradients;
-      size_t sample = 1;
-      for (const int64_t side : network_.input) sample *= static_cast<size_t>(side);
-      const size_t samples = features.size() / sample;
+      const size_t samples = features.size() / SampleSize();
       if (samples == 0) return std::vector<float>();
-      const at::Tensor logits = Logits(Features(features, samples), {}).contiguous();
-      const std::span<const float> scores = Span(logits);
+      at::Tensor given = Forward(network_, views_, Features(features, {0, samples}), {});
+      if (loss_ == NumberLoss::kBinaryCrossEntropy) given = at::sigmoid(given);
+      given = given.contiguous();
+      const std::span<const float> scores = Span(given);
       return std::vector<float>(scores.begin(), scores.end());
     } catch (const std::exception& error) {
       return FailedTo("compute scores", error);
@@ -153,6 +155,109 @@ class TorchEngine final : public Engine {
   }
 
  private:
+  // Samples that go through the network together, of those that are computed.
+  struct Part {
+    size_t first = 0;
+    size_t samples = 0;
+  };
+
+  // As many as there must be, of nearly one size: the last one's batch normalization is no worse.
+  std::vector<Part> PartsOf(size_t samples) const {
+    const size_t at_once = micro_batch_ == 0 ? samples : std::min(micro_batch_, samples);
+    const size_t count = samples == 0 ? 0 : (samples + at_once - 1) / at_once;
+    std::vector<Part> parts;
+    for (size_t i = 0; i < count; ++i) {
+      const size_t first = samples * i / count;
+      parts.push_back({first, samples * (i + 1) / count - first});
+    }
+    return parts;
+  }
+
+  static void Add(const BatchSums& part, BatchSums& sums) {
+    sums.loss += part.loss;
+    sums.correct += part.correct;
+    sums.in_top += part.in_top;
+    sums.squares.resize(part.squares.size());
+    for (size_t i = 0; i < part.squares.size(); ++i) sums.squares[i] += part.squares[i];
+  }
+
+  // The loss summed over samples, which backward begins at, and what is counted of them.
+  struct Judged {
+    at::Tensor loss;
+    BatchSums sums;
+  };
+  // By what the network gives for them.
+  using Judge = std::function<Judged(const at::Tensor& given, const Part& part)>;
+
+  absl::StatusOr<BatchSums> Train(std::span<const float> features, size_t samples,
+                                  const Judge& judge, const OnBucket& on_bucket) {
+    const std::span<float> gradients = Span(flat_gradients_);
+    std::memset(gradients.data(), 0, gradients.size_bytes());
+    BatchSums sums;
+    kept_.assign(kept_.size(), {});
+    const std::vector<Part> parts = PartsOf(samples);
+    try {
+      for (const Part& part : parts) {
+        // Backward adds to the gradients: they are complete with the last part.
+        if (&part == &parts.back()) StartBuckets(on_bucket);
+        const Pass pass = Training(part, parts.size() == 1);
+        Judged judged = judge(Forward(network_, views_, Features(features, part), pass), part);
+        Add(judged.sums, sums);
+        judged.loss.backward();
+      }
+    } catch (const std::exception& error) {
+      on_parameter_ = nullptr;
+      return FailedTo("compute gradients", error);
+    }
+    if (parts.empty()) StartBuckets(on_bucket);
+    FinishBuckets(on_bucket);
+    return sums;
+  }
+
+  absl::StatusOr<BatchSums> Validate(std::span<const float> features, size_t samples,
+                                     const Judge& judge) {
+    BatchSums sums;
+    try {
+      const at::NoGradGuard no_gradients;
+      for (const Part& part : PartsOf(samples)) {
+        Add(judge(Forward(network_, views_, Features(features, part), {}), part).sums, sums);
+      }
+      return sums;
+    } catch (const std::exception& error) {
+      return FailedTo("evaluate", error);
+    }
+  }
+
+  Judged JudgeNumbers(const at::Tensor& given, std::span<const float> wanted,
+                      const Part& part) const {
+    const at::Tensor rows = given.flatten(1);
+    const auto each = static_cast<size_t>(rows.size(1));
+    const at::Tensor target =
+        at::from_blob(const_cast<float*>(wanted.data() + part.first * each), rows.sizes());
+    const at::Tensor loss = NumbersLoss(rows, target) / static_cast<double>(each);
+    at::Tensor numbers = rows.detach();
+    if (loss_ == NumberLoss::kBinaryCrossEntropy) numbers = at::sigmoid(numbers);
+    const at::Tensor squares =
+        (numbers - target).square().sum(0, /*keepdim=*/false, at::kDouble).contiguous();
+    BatchSums sums{loss.item<double>()};
+    sums.squares.assign(squares.data_ptr<double>(), squares.data_ptr<double>() + squares.numel());
+    return {loss, std::move(sums)};
+  }
+
+  at::Tensor NumbersLoss(const at::Tensor& given, const at::Tensor& target) const {
+    switch (loss_) {
+      case NumberLoss::kHuber:
+        return at::huber_loss(given, target, at::Reduction::Sum);
+      case NumberLoss::kAbsolute:
+        return at::l1_loss(given, target, at::Reduction::Sum);
+      case NumberLoss::kBinaryCrossEntropy:
+        return at::binary_cross_entropy_with_logits(given, target, {}, {}, at::Reduction::Sum);
+      case NumberLoss::kSquared:
+        break;
+    }
+    return at::mse_loss(given, target, at::Reduction::Sum);
+  }
+
   static std::span<float> Span(const at::Tensor& flat) {
     return {flat.data_ptr<float>(), static_cast<size_t>(flat.numel())};
   }
@@ -170,16 +275,16 @@ class TorchEngine final : public Engine {
 
   // What a running mean is to follow lies where another parameter's gradient would: its sum over
   // the samples, of which there are so many.
-  Pass Training(size_t samples) {
-    const auto add = [this, samples](size_t parameter, const at::Tensor& mean) {
+  Pass Training(const Part& part, bool whole) {
+    const auto add = [this, part](size_t parameter, const at::Tensor& mean) {
       const Tensor& tensor = TensorOf(parameter);
       flat_gradients_.narrow(0, tensor.offset, tensor.size)
-          .add_(mean.detach(), static_cast<double>(samples));
+          .add_(mean.detach(), static_cast<double>(part.samples));
     };
     return {.training = true,
-            .on_linear = Recorder(),
+            .on_linear = whole ? Recorder() : Pass::OnLinear(),  // factors are of all samples
             .on_statistics = add,
-            .samples = ids_,
+            .samples = ids_.empty() ? ids_ : ids_.subspan(part.first, part.samples),
             .epoch = epoch_,
             .seed = seed_};
   }
@@ -238,21 +343,29 @@ class TorchEngine final : public Engine {
     bucket_of_.push_back(bucket);
   }
 
-  at::Tensor Features(std::span<const float> features, size_t count) const {
-    std::vector<int64_t> shape = {static_cast<int64_t>(count)};
-    shape.insert(shape.end(), network_.input.begin(), network_.input.end());
-    // libtorch knows no tensor of constants; nothing writes to an input, here and in Labels.
-    return at::from_blob(const_cast<float*>(features.data()), shape, at::kFloat);
+  size_t SampleSize() const {
+    size_t size = 1;
+    for (const int64_t side : network_.input) size *= static_cast<size_t>(side);
+    return size;
   }
 
-  static at::Tensor Labels(std::span<const int64_t> labels) {
-    return at::from_blob(const_cast<int64_t*>(labels.data()), {static_cast<int64_t>(labels.size())},
+  at::Tensor Features(std::span<const float> features, const Part& part) const {
+    std::vector<int64_t> shape = {static_cast<int64_t>(part.samples)};
+    shape.insert(shape.end(), network_.input.begin(), network_.input.end());
+    // libtorch knows no tensor of constants; nothing writes to an input, here and in Labels.
+    const float* first = features.data() + part.first * SampleSize();
+    return at::from_blob(const_cast<float*>(first), shape, at::kFloat);
+  }
+
+  at::Tensor Labels(std::span<const int64_t> labels, const Part& part) const {
+    const auto places = static_cast<size_t>(network_.places);
+    const int64_t* first = labels.data() + part.first * places;
+    return at::from_blob(const_cast<int64_t*>(first), {static_cast<int64_t>(part.samples * places)},
                          at::kLong);
   }
 
   // A row for each label: (samples or their places, classes).
-  at::Tensor Logits(const at::Tensor& features, const Pass& pass) const {
-    const at::Tensor given = Forward(network_, views_, features, pass);
+  static at::Tensor RowsOf(const at::Tensor& given) {
     return given.dim() == 3 ? given.flatten(0, 1) : given;
   }
 
@@ -304,9 +417,11 @@ class TorchEngine final : public Engine {
   static constexpr size_t kNoBucket = static_cast<size_t>(-1);
 
   const network::Network network_;
+  const NumberLoss loss_;
   const uint64_t seed_;
   const double smoothing_;
   const int64_t top_;
+  const size_t micro_batch_;
   at::Tensor weights_;  // of the classes; undefined: alike
   const std::vector<Tensor> tensors_;
   const std::vector<Bucket> buckets_;

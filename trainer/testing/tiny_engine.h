@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: logistic regression in plain loops, so that the whole worker runs without libtorch.
+// For tests: logistic regression in plain loops, so that the whole worker runs without libtorch;
+// where numbers are wanted, linear regression.
 //
 // Two parameters (weight, bias), each a bucket of its own. Like the real one it starts from the
 // seed, sums over samples, and gives equal bits for equal inputs.
@@ -39,14 +40,27 @@ class TinyEngine final : public engine::Engine {
   absl::StatusOr<engine::BatchSums> ComputeGradients(std::span<const float> features,
                                                      std::span<const int64_t> labels,
                                                      const OnBucket& on_bucket) override {
-    std::ranges::fill(gradients_, 0.0F);
-    errors_.clear();
-    activations_.assign(features.begin(), features.end());
+    Begin(features);
     engine::BatchSums sums;
     for (size_t i = 0; i < labels.size(); ++i) Visit(features, labels, i, true, sums);
     on_bucket(0);
     on_bucket(1);
     return sums;
+  }
+
+  absl::StatusOr<engine::BatchSums> FitNumbers(std::span<const float> features,
+                                               std::span<const float> wanted,
+                                               const OnBucket& on_bucket) override {
+    Begin(features);
+    const engine::BatchSums sums = VisitNumbers(features, wanted, true);
+    on_bucket(0);
+    on_bucket(1);
+    return sums;
+  }
+
+  absl::StatusOr<engine::BatchSums> EvaluateNumbers(std::span<const float> features,
+                                                    std::span<const float> wanted) override {
+    return VisitNumbers(features, wanted, false);
   }
 
   void KeepFactors() override { keeps_factors_ = true; }
@@ -63,16 +77,59 @@ class TinyEngine final : public engine::Engine {
   }
 
  private:
-  void Visit(std::span<const float> features, std::span<const int64_t> labels, size_t i,
-             bool gradients, engine::BatchSums& sums) {
-    const auto inputs = static_cast<size_t>(inputs_);
+  void Begin(std::span<const float> features) {
+    std::ranges::fill(gradients_, 0.0F);
+    errors_.clear();
+    activations_.assign(features.begin(), features.end());
+  }
+
+  std::vector<float> OutputsOf(std::span<const float> x) const {
     const auto classes = static_cast<size_t>(classes_);
-    const std::span<const float> x = features.subspan(i * inputs, inputs);
     std::vector<float> p(classes);
     for (size_t c = 0; c < classes; ++c) {
       p[c] = parameters_[c];
-      for (size_t k = 0; k < inputs; ++k) p[c] += parameters_[classes + c * inputs + k] * x[k];
+      for (size_t k = 0; k < x.size(); ++k) p[c] += parameters_[classes + c * x.size() + k] * x[k];
     }
+    return p;
+  }
+
+  // What a sample `x` adds to the gradients by the errors of its outputs.
+  void Learn(std::span<const float> x, std::span<const float> errors) {
+    errors_.insert(errors_.end(), errors.begin(), errors.end());
+    for (size_t c = 0; c < errors.size(); ++c) {
+      gradients_[c] += errors[c];
+      for (size_t k = 0; k < x.size(); ++k) {
+        gradients_[errors.size() + c * x.size() + k] += errors[c] * x[k];
+      }
+    }
+  }
+
+  // The loss is the mean of the squares of a sample.
+  engine::BatchSums VisitNumbers(std::span<const float> features, std::span<const float> wanted,
+                                 bool gradients) {
+    const auto inputs = static_cast<size_t>(inputs_);
+    const auto outputs = static_cast<size_t>(classes_);
+    engine::BatchSums sums;
+    sums.squares.resize(outputs);
+    for (size_t i = 0; i * outputs < wanted.size(); ++i) {
+      const std::span<const float> x = features.subspan(i * inputs, inputs);
+      std::vector<float> errors = OutputsOf(x);
+      for (size_t c = 0; c < outputs; ++c) {
+        const float off = errors[c] - wanted[i * outputs + c];
+        sums.squares[c] += double{off} * off;
+        sums.loss += double{off} * off / static_cast<double>(outputs);
+        errors[c] = 2 * off / static_cast<float>(outputs);
+      }
+      if (gradients) Learn(x, errors);
+    }
+    return sums;
+  }
+
+  void Visit(std::span<const float> features, std::span<const int64_t> labels, size_t i,
+             bool gradients, engine::BatchSums& sums) {
+    const auto inputs = static_cast<size_t>(inputs_);
+    const std::span<const float> x = features.subspan(i * inputs, inputs);
+    std::vector<float> p = OutputsOf(x);
     const auto label = static_cast<size_t>(labels[i]);
     if (std::ranges::max_element(p) - p.begin() == labels[i]) ++sums.correct;
     if (std::ranges::count_if(p, [&](float score) { return score > p[label]; }) < 5) ++sums.in_top;
@@ -83,11 +140,7 @@ class TinyEngine final : public engine::Engine {
     sums.loss -= std::log(static_cast<double>(p[label]));
     if (!gradients) return;
     p[label] -= 1;
-    errors_.insert(errors_.end(), p.begin(), p.end());
-    for (size_t c = 0; c < classes; ++c) {
-      gradients_[c] += p[c];
-      for (size_t k = 0; k < inputs; ++k) gradients_[classes + c * inputs + k] += p[c] * x[k];
-    }
+    Learn(x, p);
   }
 
   const int64_t inputs_;

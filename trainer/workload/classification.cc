@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/workload/classification.h"
 
-#include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,7 +8,6 @@
 #include "api/network/plan.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/workload/dense.h"
 #include "trainer/workload/network_engine.h"
 
 namespace starling::workload {
@@ -58,13 +55,12 @@ Classification::Classification(data::Datasets datasets, std::unique_ptr<engine::
 
 absl::StatusOr<Sums> Classification::Compute(std::span<const std::int64_t> samples,
                                              const Client& client) {
-  features_.resize(samples.size() * static_cast<std::size_t>(datasets_.train.SampleSize()));
-  labels_.resize(samples.size());
-  RETURN_IF_ERROR(data::Read(datasets_.train, samples, client.epoch, features_, labels_));
+  ASSIGN_OR_RETURN(const DenseSamples::View view,
+                   samples_.Gather(datasets_.train, samples, client.epoch));
   client.loaded();
   engine_->NextSamples(samples, client.epoch);
   ASSIGN_OR_RETURN(const engine::BatchSums sums,
-                   engine_->ComputeGradients(features_, labels_, client.push));
+                   engine_->ComputeGradients(view.features, view.labels, client.push));
   return ToSums(sums, samples.size(), declaration().metrics.size());
 }
 
@@ -72,33 +68,11 @@ void Classification::Expect(std::span<const std::int64_t> samples, std::int64_t 
   if (datasets_.train.reader != nullptr) datasets_.train.reader->Expect(samples, epoch);
 }
 
-// While these are computed, those that follow are read.
-absl::StatusOr<Sums> Classification::EvaluateRead(std::int64_t begin, std::int64_t end) {
-  const data::Dataset& set = *datasets_.validation;
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(end - begin));
-  std::iota(ids.begin(), ids.end(), begin);
-  features_.resize(ids.size() * static_cast<std::size_t>(set.SampleSize()));
-  labels_.resize(ids.size());
-  std::vector<std::int64_t> next(static_cast<std::size_t>(std::min(end - begin, set.size() - end)));
-  std::iota(next.begin(), next.end(), end);
-  set.reader->Expect(ids, 0);
-  set.reader->Expect(next, 0);
-  RETURN_IF_ERROR(data::Read(set, ids, 0, features_, labels_));
-  ASSIGN_OR_RETURN(const engine::BatchSums sums, engine_->Evaluate(features_, labels_));
-  return ToSums(sums, ids.size(), declaration().metrics.size());
-}
-
 absl::StatusOr<Sums> Classification::Evaluate(std::int64_t begin, std::int64_t end) {
-  const data::Dataset& set = *datasets_.validation;
-  if (set.reader != nullptr) return EvaluateRead(begin, end);
-  const auto sample = static_cast<std::size_t>(set.SampleSize());
-  const auto first = static_cast<std::size_t>(begin);
-  const auto count = static_cast<std::size_t>(end - begin);
-  ASSIGN_OR_RETURN(
-      const engine::BatchSums sums,
-      engine_->Evaluate(std::span(set.features).subspan(first * sample, count * sample),
-                        std::span(set.labels).subspan(first, count)));
-  return ToSums(sums, count, declaration().metrics.size());
+  ASSIGN_OR_RETURN(const DenseSamples::View view,
+                   samples_.Range(*datasets_.validation, begin, end));
+  ASSIGN_OR_RETURN(const engine::BatchSums sums, engine_->Evaluate(view.features, view.labels));
+  return ToSums(sums, view.labels.size(), declaration().metrics.size());
 }
 
 data::Form ClassificationForm(const v1alpha1::TrainingJobSpec& /*spec*/) {

@@ -7,11 +7,11 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "trainer/data/load_datasets.h"
 #include "trainer/engine/engine_library.h"
+#include "trainer/workload/dense.h"
 #include "trainer/workload/network_engine.h"
 #include "trainer/workload/workloads.h"
 
@@ -36,12 +36,9 @@ class Classification final : public Workload {
   }
 
  private:
-  absl::StatusOr<Sums> EvaluateRead(std::int64_t begin, std::int64_t end);
-
   const data::Datasets datasets_;
   const std::unique_ptr<engine::Engine> engine_;
-  std::vector<float> features_;
-  std::vector<std::int64_t> labels_;
+  DenseSamples samples_;
 };
 
 data::Form ClassificationForm(const v1alpha1::TrainingJobSpec& spec);

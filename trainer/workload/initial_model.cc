@@ -57,14 +57,15 @@ std::string NameOf(const v1alpha1::Workload& workload) {
 }
 
 std::optional<InitialModel> InitialModelOf(const v1alpha1::Workload& workload) {
-  const bool language = workload.has_language_model();
-  const bool given = language ? workload.language_model().has_initial_model()
-                              : workload.classification().has_initial_model();
-  if (!given) return std::nullopt;
-  const v1alpha1::InitialModel& initial = language ? workload.language_model().initial_model()
-                                                   : workload.classification().initial_model();
-  return InitialModel{initial.uri(),
-                      absl::StrCat("spec.workload.", NameOf(workload), ".initialModel.uri")};
+  const auto of = [&](const auto& kind) -> std::optional<InitialModel> {
+    if (!kind.has_initial_model()) return std::nullopt;
+    return InitialModel{kind.initial_model().uri(),
+                        absl::StrCat("spec.workload.", NameOf(workload), ".initialModel.uri")};
+  };
+  if (workload.has_language_model()) return of(workload.language_model());
+  if (workload.has_regression()) return of(workload.regression());
+  if (workload.has_autoencoder()) return of(workload.autoencoder());
+  return of(workload.classification());
 }
 
 absl::StatusOr<std::string> ReadInitialModel(const InitialModel& initial,

@@ -55,6 +55,7 @@ absl::StatusOr<OpenedNetwork> OpenNetwork(const v1alpha1::TrainingJobSpec& spec,
                                           std::string& data_digest) {
   ASSIGN_OR_RETURN(const engine::OpenEngineFunction open, library.get());
   config.seed = static_cast<uint64_t>(spec.seed());
+  config.micro_batch = spec.dataset().micro_batch_size();
   const v1alpha1::AllReduce& exchange = spec.exchange().all_reduce();
   if (exchange.has_bucket_bytes()) config.bucket_bytes = exchange.bucket_bytes();
   engine::OpenedEngine opened;

@@ -12,18 +12,13 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "api/network/kinds.h"
-#include "api/network/plan.h"
-#include "api/spec/reader.h"
-#include "common/json/json.h"
 #include "common/random/philox.h"
 #include "common/status/macros.h"
 #include "common/storage/place.h"
-#include "nlohmann/json.hpp"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/data/image_folder.h"
@@ -31,90 +26,13 @@
 #include "trainer/data/tar_source.h"
 #include "trainer/workload/initial_model.h"
 #include "trainer/workload/network_engine.h"
+#include "trainer/workload/regression.h"
 
 namespace starling::workload {
 namespace {
 
-constexpr std::int64_t kMostValues = std::int64_t{1} << 24;  // in one sample, as in job files
-constexpr std::int64_t kMostContext = 65536;
 constexpr std::int64_t kNumbersAtOnce = 1 << 20;  // of one forward pass
-constexpr std::int64_t kTop = 5;                  // of top5Accuracy
-
-// What the file says under "starling.<name>".
-absl::StatusOr<std::string> Said(const std::map<std::string, std::string>& metadata,
-                                 const std::string& name) {
-  const auto found = metadata.find("starling." + name);
-  if (found != metadata.end()) return found->second;
-  return absl::InvalidArgumentError(
-      absl::StrCat("does not say its starling.", name,
-                   "; give the model file of a classification or a language model that this "
-                   "version trained"));
-}
-
-absl::Status Wrong(const std::string& name) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("says something impossible under starling.", name, "; train it anew"));
-}
-
-absl::StatusOr<std::int64_t> Integer(const std::map<std::string, std::string>& metadata,
-                                     const std::string& name, std::int64_t most) {
-  ASSIGN_OR_RETURN(const std::string text, Said(metadata, name));
-  std::int64_t value = 0;
-  if (!absl::SimpleAtoi(text, &value) || value < 1 || value > most) return Wrong(name);
-  return value;
-}
-
-absl::StatusOr<network::Shape> InputShape(const std::map<std::string, std::string>& metadata) {
-  constexpr char kName[] = "inputShape";
-  ASSIGN_OR_RETURN(const std::string text, Said(metadata, kName));
-  network::Shape shape;
-  for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    std::int64_t side = 0;
-    if (!absl::SimpleAtoi(part, &side) || side < 1 || shape.size() == 4) return Wrong(kName);
-    shape.push_back(side);
-  }
-  if (network::NumbersOf(shape) > kMostValues) return Wrong(kName);
-  return shape;
-}
-
-absl::StatusOr<std::vector<float>> Floats(const std::map<std::string, std::string>& metadata,
-                                          const std::string& name) {
-  ASSIGN_OR_RETURN(const std::string text, Said(metadata, name));
-  std::vector<float> values;
-  for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    float value = 0;
-    if (!absl::SimpleAtof(part, &value) || !std::isfinite(value)) return Wrong(name);
-    values.push_back(value);
-  }
-  return values;
-}
-
-absl::StatusOr<std::optional<data::Normalization>> NormalizationOf(
-    const std::map<std::string, std::string>& metadata, std::size_t width) {
-  constexpr char kMean[] = "normalization.mean", kStd[] = "normalization.std";
-  if (!metadata.contains(absl::StrCat("starling.", kMean))) return std::nullopt;
-  data::Normalization scale;
-  ASSIGN_OR_RETURN(scale.mean, Floats(metadata, kMean));
-  ASSIGN_OR_RETURN(scale.std, Floats(metadata, kStd));
-  const bool fits = scale.mean.size() == 1 || scale.mean.size() == width;
-  if (!fits || scale.std.size() != scale.mean.size()) return Wrong(kMean);
-  if (std::ranges::any_of(scale.std, [](float value) { return value <= 0; })) return Wrong(kStd);
-  return scale;
-}
-
-// Names of folders, which hold no slash.
-absl::StatusOr<std::vector<std::string>> ClassNames(
-    const std::map<std::string, std::string>& metadata, std::int64_t classes) {
-  constexpr char kName[] = "classNames";
-  if (!metadata.contains(absl::StrCat("starling.", kName))) return std::vector<std::string>();
-  ASSIGN_OR_RETURN(const std::string text, Said(metadata, kName));
-  std::vector<std::string> names = absl::StrSplit(text, '/');
-  // They are sorted, for folders are looked up among them.
-  const bool fit =
-      static_cast<std::int64_t>(names.size()) == classes && std::ranges::is_sorted(names);
-  if (!fit) return Wrong(kName);
-  return names;
-}
+constexpr std::int64_t kTopClasses = 5;           // of top5Accuracy
 
 // Loaders name the field of a job file: here it is `field` that says it all.
 absl::Status AtField(const absl::Status& status, const std::string& field) {
@@ -122,31 +40,44 @@ absl::Status AtField(const absl::Status& status, const std::string& field) {
   return data::FieldError(status.code(), field, problem.message);
 }
 
-absl::StatusOr<v1alpha1::Model> ModelSaid(const std::map<std::string, std::string>& metadata) {
-  ASSIGN_OR_RETURN(const std::string text, Said(metadata, "model"));
-  v1alpha1::Model model;
-  const auto value = json::Parse(text);
-  if (!value.ok() || !spec::ReadMessage(*value, "", model).empty()) return Wrong("model");
-  return model;
-}
-
-enum class Kind { kTable, kImages, kArchive, kIdx };
+enum class SourceKind { kTable, kImages, kArchive, kIdx };
 
 // By its name, which is all that one knows of a place before it is read; a folder of this machine
 // is looked at.
-Kind KindOf(const std::string& uri) {
+SourceKind SourceKindOf(const std::string& uri) {
   const std::string name = absl::AsciiStrToLower(uri.substr(uri.rfind('/') + 1));
   const auto ends_in = [&](std::initializer_list<std::string_view> endings) {
     return std::ranges::any_of(endings,
                                [&](std::string_view ending) { return name.ends_with(ending); });
   };
-  if (ends_in({".tar"})) return Kind::kArchive;
-  if (ends_in({"-ubyte", "-ubyte.gz", ".idx", ".idx.gz"})) return Kind::kIdx;
+  if (ends_in({".tar"})) return SourceKind::kArchive;
+  if (ends_in({"-ubyte", "-ubyte.gz", ".idx", ".idx.gz"})) return SourceKind::kIdx;
   std::error_code none;
   const auto place = storage::ParsePlace(uri);
   const bool folder = place.ok() && place->kind == storage::Place::Kind::kFile &&
                       std::filesystem::is_directory(place->path, none);
-  return name.empty() || folder || data::IsImage(name) ? Kind::kImages : Kind::kTable;
+  return name.empty() || folder || data::IsImage(name) ? SourceKind::kImages : SourceKind::kTable;
+}
+
+// By their names or numbers; empty: those of a table without names that says nothing of it.
+std::vector<std::string> TargetColumns(const std::string& said,
+                                       const ModelDescription& description) {
+  if (said.empty()) return description.names;
+  if (description.classes == 1) return {said};
+  return absl::StrSplit(said, ',');
+}
+
+// Of each sample, the mean of the squares by which what is given differs from it.
+void AddErrors(std::span<const float> given, std::span<const float> samples, std::size_t each,
+               std::vector<float>& errors) {
+  for (std::size_t first = 0; first < given.size(); first += each) {
+    double sum = 0;
+    for (std::size_t i = first; i < first + each; ++i) {
+      const double off = double{given[i]} - double{samples[i]};
+      sum += off * off;
+    }
+    errors.push_back(static_cast<float>(sum / static_cast<double>(each)));
+  }
 }
 
 // The likely answer of one row of scores, and all of them as probabilities.
@@ -163,39 +94,6 @@ Answer Softmax(std::span<const float> scores, double temperature, std::vector<do
 }
 
 }  // namespace
-
-absl::StatusOr<ModelDescription> ReadDescription(
-    const std::map<std::string, std::string>& metadata) {
-  ModelDescription description;
-  ASSIGN_OR_RETURN(const std::string workload, Said(metadata, "workload"));
-  ASSIGN_OR_RETURN(const v1alpha1::Model model, ModelSaid(metadata));
-  description.language = workload == "languageModel";
-  network::Task task{.each_place = description.language};
-  network::Shape input;
-  if (description.language) {
-    ASSIGN_OR_RETURN(const std::string alphabet, Said(metadata, "alphabet"));
-    auto read = data::Alphabet::FromText(alphabet);
-    if (!read.ok()) return Wrong("alphabet");
-    description.alphabet = *std::move(read);
-    ASSIGN_OR_RETURN(const std::int64_t context, Integer(metadata, "contextLength", kMostContext));
-    input = {context};
-    task.classes = description.alphabet.size();
-  } else if (workload == "classification") {
-    ASSIGN_OR_RETURN(input, InputShape(metadata));
-    ASSIGN_OR_RETURN(task.classes, Integer(metadata, "classes", data::kMaxClasses));
-    ASSIGN_OR_RETURN(
-        description.normalization,
-        NormalizationOf(metadata, static_cast<std::size_t>(network::NumbersOf(input))));
-    ASSIGN_OR_RETURN(description.class_names, ClassNames(metadata, task.classes));
-  } else {
-    return Wrong("workload");
-  }
-  const auto planned = network::PlanNetwork(model, input, task);
-  if (!planned.ok()) return Wrong("model");
-  description.config.network = *planned;
-  description.classes = task.classes;
-  return description;
-}
 
 absl::StatusOr<std::unique_ptr<SavedModel>> SavedModel::Open(const std::string& uri,
                                                              const std::string& field) {
@@ -255,37 +153,46 @@ absl::StatusOr<SavedModel::Samples> SavedModel::ReadUnscaled(const Source& sourc
   data::LoadOptions options;
   options.path = source.field;
   options.classes = description_.classes;
-  options.class_names = description_.class_names;
-  options.labels = source.labels;
+  const bool regression = description_.kind == ModelKind::kRegression;
+  const bool autoencoder = description_.kind == ModelKind::kAutoencoder;
+  const bool labels = source.labels && !autoencoder;
+  options.labels = labels;
+  options.unlabelled = autoencoder;
+  options.numbers = regression && labels;
+  if (description_.kind == ModelKind::kClassification) options.class_names = description_.names;
   const auto as_they_are = [](data::Loaded loaded) { return Samples{std::move(loaded.dataset)}; };
-  const Kind kind = KindOf(source.uri);
+  const SourceKind kind = SourceKindOf(source.uri);
   const auto of_names = [](data::LooseImages images) {
     return Samples{std::move(images.loaded.dataset), std::move(images.names)};
   };
-  if (kind == Kind::kArchive) {
+  if (options.numbers && kind != SourceKind::kTable) {
+    return data::FieldError(absl::StatusCode::kInvalidArgument, source.field,
+                            "must be a table (CSV), for this model predicts columns of one");
+  }
+  if (kind == SourceKind::kArchive) {
     v1alpha1::TarSource tar;
     tar.set_uri(source.uri);
     tar.mutable_shape()->Assign(shape.begin(), shape.end());
-    if (!source.labels) {
+    if (!labels) {
       ASSIGN_OR_RETURN(data::LooseImages images, data::LoadLooseTar(tar, options));
       return of_names(std::move(images));
     }
     ASSIGN_OR_RETURN(data::Loaded loaded, data::LoadTar(tar, options, /*validation=*/true));
     return as_they_are(std::move(loaded));
   }
-  if (kind == Kind::kImages && source.labels) {
+  if (kind == SourceKind::kImages && labels) {
     v1alpha1::ImageFolderSource folder;
     folder.set_uri(source.uri);
     folder.mutable_shape()->Assign(shape.begin(), shape.end());
     ASSIGN_OR_RETURN(data::Loaded loaded, data::LoadImageFolder(folder, options, true));
     return as_they_are(std::move(loaded));
   }
-  if (kind == Kind::kImages) {
+  if (kind == SourceKind::kImages) {
     ASSIGN_OR_RETURN(data::LooseImages images,
                      data::LoadLooseImages(source.uri, source.field, shape));
     return of_names(std::move(images));
   }
-  if (kind == Kind::kIdx) {
+  if (kind == SourceKind::kIdx) {
     v1alpha1::IdxSource idx;
     idx.set_images_uri(source.uri);
     idx.set_labels_uri(source.labels_uri);
@@ -295,28 +202,43 @@ absl::StatusOr<SavedModel::Samples> SavedModel::ReadUnscaled(const Source& sourc
   v1alpha1::CsvSource table;
   table.set_uri(source.uri);
   table.mutable_shape()->Assign(shape.begin(), shape.end());
-  if (!source.label_column.empty()) table.set_label_column(source.label_column);
+  if (options.numbers) {
+    for (const std::string& column : TargetColumns(source.label_column, description_)) {
+      table.add_label_columns(column);
+    }
+  } else if (!source.label_column.empty()) {
+    table.set_label_column(source.label_column);
+  }
+  if (autoencoder) options.labels = true;  // a column of them is left out
   ASSIGN_OR_RETURN(data::Loaded loaded, data::LoadCsv(table, options));
   return as_they_are(std::move(loaded));
 }
 
 absl::Status SavedModel::ForEachPart(
-    const Samples& samples,
-    const std::function<absl::Status(std::span<const float> features,
-                                     std::span<const std::int64_t> labels)>& use) const {
-  const std::int64_t width = samples.set.SampleSize();
+    const Samples& samples, const std::function<absl::Status(const Part& part)>& use) const {
+  const data::Dataset& set = samples.set;
+  const std::int64_t width = set.SampleSize();
   const std::int64_t at_once = std::max<std::int64_t>(kNumbersAtOnce / width, 1);
-  const std::int64_t count = samples.set.size();
+  const std::int64_t count = set.size();
   std::vector<float> features;
   std::vector<std::int64_t> ids, labels;
   for (std::int64_t begin = 0; begin < count; begin += at_once) {
-    ids.resize(static_cast<std::size_t>(std::min(at_once, count - begin)));
-    std::iota(ids.begin(), ids.end(), begin);
-    labels.resize(ids.size());
-    features.resize(ids.size() * static_cast<std::size_t>(width));
-    const absl::Status read = data::Read(samples.set, ids, 0, features, labels);
-    if (!read.ok()) return AtField(read, samples.field);
-    RETURN_IF_ERROR(use(features, labels));
+    Part part{.begin = begin, .features = set.features};
+    const auto here = static_cast<std::size_t>(std::min(at_once, count - begin));
+    if (!set.targets.empty()) {
+      part.features = part.features.subspan(static_cast<std::size_t>(begin * width),
+                                            here * static_cast<std::size_t>(width));
+    } else {
+      ids.resize(here);
+      std::iota(ids.begin(), ids.end(), begin);
+      labels.resize(here);
+      features.resize(here * static_cast<std::size_t>(width));
+      const absl::Status read = data::Read(set, ids, 0, features, labels);
+      if (!read.ok()) return AtField(read, samples.field);
+      part.features = features;
+      part.labels = labels;
+    }
+    RETURN_IF_ERROR(use(part));
   }
   return absl::OkStatus();
 }
@@ -325,9 +247,8 @@ absl::StatusOr<std::vector<Answer>> SavedModel::Predict(const Samples& samples) 
   const auto classes = static_cast<std::size_t>(description_.classes);
   std::vector<Answer> answers;
   std::vector<double> shares;
-  const auto answer = [&](std::span<const float> features,
-                          std::span<const std::int64_t>) -> absl::Status {
-    ASSIGN_OR_RETURN(const std::vector<float> scores, engine_->Scores(features));
+  const auto answer = [&](const Part& part) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::vector<float> scores, engine_->Scores(part.features));
     for (std::size_t row = 0; row < scores.size(); row += classes) {
       answers.push_back(Softmax(std::span(scores).subspan(row, classes), 1, shares));
     }
@@ -337,7 +258,54 @@ absl::StatusOr<std::vector<Answer>> SavedModel::Predict(const Samples& samples) 
   return answers;
 }
 
+absl::StatusOr<std::vector<float>> SavedModel::PredictNumbers(const Samples& samples) {
+  std::vector<float> numbers;
+  const auto predict = [&](const Part& part) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::vector<float> given, engine_->Scores(part.features));
+    if (description_.kind == ModelKind::kAutoencoder) {
+      AddErrors(given, part.features, static_cast<std::size_t>(description_.classes), numbers);
+    } else {
+      numbers.insert(numbers.end(), given.begin(), given.end());
+    }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(ForEachPart(samples, predict));
+  return numbers;
+}
+
+// What is wanted of a sample are its numbers to be predicted, or itself.
+absl::StatusOr<SavedModel::Evaluation> SavedModel::EvaluateNumbers(const Samples& samples) {
+  const data::Dataset& set = samples.set;
+  const auto outputs = static_cast<std::size_t>(description_.classes);
+  std::vector<double> squares(outputs);
+  double loss = 0;
+  const auto judge = [&](const Part& part) -> absl::Status {
+    const std::int64_t here = std::ssize(part.features) / set.SampleSize();
+    std::span<const float> wanted = part.features;
+    if (description_.kind == ModelKind::kRegression) {
+      wanted = std::span(set.targets)
+                   .subspan(static_cast<std::size_t>(part.begin) * outputs,
+                            static_cast<std::size_t>(here) * outputs);
+    }
+    ASSIGN_OR_RETURN(const engine::BatchSums sums, engine_->EvaluateNumbers(part.features, wanted));
+    loss += sums.loss;
+    for (std::size_t i = 0; i < outputs; ++i) squares[i] += sums.squares[i];
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(ForEachPart(samples, judge));
+  const auto count = static_cast<double>(set.size());
+  const double sum = std::accumulate(squares.begin(), squares.end(), 0.0);
+  Evaluation found{{{"samples", count},
+                    {"loss", loss / count},
+                    {"rmse", std::sqrt(sum / (count * static_cast<double>(outputs)))}}};
+  if (description_.kind == ModelKind::kRegression) {
+    found.metrics["r2"] = Explained(squares, VariancesOf(set), count) / count;
+  }
+  return found;
+}
+
 absl::StatusOr<SavedModel::Evaluation> SavedModel::Evaluate(const Samples& samples) {
+  if (description_.kind != ModelKind::kClassification) return EvaluateNumbers(samples);
   const auto classes = static_cast<std::size_t>(description_.classes);
   Evaluation found;
   found.classes.resize(classes);
@@ -350,7 +318,8 @@ absl::StatusOr<SavedModel::Evaluation> SavedModel::Evaluate(const Samples& sampl
     const auto own = static_cast<std::size_t>(label);
     loss += double{scores[static_cast<std::size_t>(answer.number)]} - double{scores[own]} -
             std::log(answer.probability);
-    if (std::ranges::count_if(scores, [&](float score) { return score > scores[own]; }) < kTop) {
+    if (std::ranges::count_if(scores, [&](float score) { return score > scores[own]; }) <
+        kTopClasses) {
       ++in_top;
     }
     ++found.classes[own].samples;
@@ -359,20 +328,18 @@ absl::StatusOr<SavedModel::Evaluation> SavedModel::Evaluate(const Samples& sampl
     ++found.classes[own].right;
     ++right;
   };
-  const auto add = [&](std::span<const float> features,
-                       std::span<const std::int64_t> labels) -> absl::Status {
-    ASSIGN_OR_RETURN(const std::vector<float> scores, engine_->Scores(features));
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-      judge(std::span(scores).subspan(i * classes, classes), labels[i]);
+  const auto add = [&](const Part& part) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::vector<float> scores, engine_->Scores(part.features));
+    for (std::size_t i = 0; i < part.labels.size(); ++i) {
+      judge(std::span(scores).subspan(i * classes, classes), part.labels[i]);
     }
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(ForEachPart(samples, add));
   const auto count = static_cast<double>(samples.set.size());
-  found.metrics = {{"samples", count},
-                   {"loss", loss / count},
-                   {"accuracy", static_cast<double>(right) / count}};
-  if (description_.classes > kTop) {
+  found.metrics = {
+      {"samples", count}, {"loss", loss / count}, {"accuracy", static_cast<double>(right) / count}};
+  if (description_.classes > kTopClasses) {
     found.metrics["top5Accuracy"] = static_cast<double>(in_top) / count;
   }
   return found;

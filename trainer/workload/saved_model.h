@@ -2,8 +2,8 @@
 // A model file of a job, opened for use without the job: its network is rebuilt from what the file
 // says of itself (network_engine.h), and computes in this process.
 //
-// It is for files of classifications and of language models; what else is in a file of tensors is
-// not told by it. A file is foreign: whatever it says is held against the bounds of job files.
+// It is for files of workloads that are networks; what else is in a file of tensors is not told by
+// it. A file is foreign: whatever it says is held against the bounds of job files.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +19,9 @@
 #include "absl/status/statusor.h"
 #include "trainer/data/load_datasets.h"
 #include "trainer/engine/engine_library.h"
+#include "trainer/workload/model_description.h"
 
 namespace starling::workload {
-
-// What a model file says of itself, beside its tensors.
-struct ModelDescription {
-  bool language = false;
-  engine::EngineConfig config;           // the network
-  std::int64_t classes = 0;              // or symbols
-  std::vector<std::string> class_names;  // by number; empty where they have none
-  std::optional<data::Normalization> normalization;
-  data::Alphabet alphabet;  // of a language model
-};
-
-// INVALID_ARGUMENT where it does not say what its network is, or says what cannot be.
-absl::StatusOr<ModelDescription> ReadDescription(
-    const std::map<std::string, std::string>& metadata);
 
 // What is thought of a sample: the class that is most likely, and how likely it is.
 struct Answer {
@@ -58,10 +45,7 @@ class SavedModel {
   // Of a description and an engine that holds its tensors.
   SavedModel(ModelDescription description, std::unique_ptr<engine::Engine> engine);
 
-  bool language() const { return description_.language; }
-
-  // The classes' names by number; empty where they have none.
-  const std::vector<std::string>& class_names() const { return description_.class_names; }
+  const ModelDescription& description() const { return description_; }
 
   // Samples for the model, scaled as those that it learnt from. By its name `uri` is
   //   - images: one (.jpg, .jpeg, .png), a folder of them (it ends in "/", or is one on this
@@ -70,12 +54,13 @@ class SavedModel {
   //   - images as MNIST has them (a name that ends in -ubyte, -ubyte.gz or .idx), whose classes are
   //     at `labels_uri`;
   //   - else a table. Without labels each column is a feature; otherwise the column of that name or
-  //     number, by default "label" or the last, is the class.
+  //     number is the class, by default "label" or the last; of a regression such columns are what
+  //     is to be predicted, by default those of the training set by name.
   struct Source {
     std::string uri;
     std::string field;  // for errors
     bool labels = false;
-    std::string label_column = {};
+    std::string label_column = {};  // of several that are predicted: with commas between
     std::string labels_uri = {};
     std::string labels_field = {};  // for errors: how somebody says labels_uri
   };
@@ -87,6 +72,9 @@ class SavedModel {
   absl::StatusOr<Samples> ReadSamples(const Source& source) const;
 
   absl::StatusOr<std::vector<Answer>> Predict(const Samples& samples);
+  // Of a regression: the numbers of one sample after another. Of an autoencoder: one number, how
+  // far what it rebuilds is from the sample (the mean of the squares, as it was scaled).
+  absl::StatusOr<std::vector<float>> PredictNumbers(const Samples& samples);
 
   // The workload's metrics by name, and of a classification how well each class is known.
   using Metrics = std::map<std::string, double>;
@@ -110,11 +98,15 @@ class SavedModel {
 
  private:
   absl::StatusOr<Samples> ReadUnscaled(const Source& source) const;
+  struct Part {
+    std::int64_t begin = 0;  // the first of its samples
+    std::span<const float> features;
+    std::span<const std::int64_t> labels = {};
+  };
   // Of a part of `samples` after another.
-  absl::Status ForEachPart(
-      const Samples& samples,
-      const std::function<absl::Status(std::span<const float> features,
-                                       std::span<const std::int64_t> labels)>& use) const;
+  absl::Status ForEachPart(const Samples& samples,
+                           const std::function<absl::Status(const Part& part)>& use) const;
+  absl::StatusOr<Evaluation> EvaluateNumbers(const Samples& samples);
   absl::StatusOr<std::uint16_t> NextSymbol(const std::vector<std::uint16_t>& text,
                                            const Sampling& sampling, std::uint64_t draw);
 

@@ -24,8 +24,12 @@ Values MeansOf(const Sums& sums, const Declaration& declared) {
   for (std::size_t i = 0; i < sums.size(); ++i) {
     if (sums[i].count == 0) continue;
     const double mean = sums[i].sum / sums[i].count;
-    const bool exponential = std::ranges::count(declared.exponentials, declared.metrics[i]) > 0;
-    means[i] = exponential ? std::exp(mean) : mean;
+    const auto is_among = [&](const std::vector<std::string>& names) {
+      return std::ranges::count(names, declared.metrics[i]) > 0;
+    };
+    means[i] = is_among(declared.exponentials) ? std::exp(mean)
+               : is_among(declared.roots)      ? std::sqrt(mean)
+                                               : mean;
   }
   return means;
 }

@@ -68,6 +68,8 @@ struct Declaration {
   std::map<std::string, std::string> model_metadata;
   // Of `metrics`: those whose value is e to the power of the mean, as a loss's perplexity is.
   std::vector<std::string> exponentials;
+  // Of `metrics`: those whose value is the root of the mean.
+  std::vector<std::string> roots = {};
 };
 
 // Each metric's sum divided by its count; 0 where nothing was counted.

@@ -14,15 +14,19 @@
 #include "api/spec/metrics.h"
 #include "trainer/testing/random_samples.h"
 #include "trainer/testing/tiny_engine.h"
+#include "trainer/workload/autoencoder.h"
 #include "trainer/workload/classification.h"
 #include "trainer/workload/language_model.h"
 #include "trainer/workload/linear_regression.h"
+#include "trainer/workload/regression.h"
 #include "trainer/workload/sparse_logistic_regression.h"
 
 namespace starling::workload {
 namespace {
 
+using ::testing::DoubleNear;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::FloatEq;
 
@@ -70,6 +74,14 @@ std::unique_ptr<Workload> NewLanguageModel() {
 }
 std::unique_ptr<Workload> NewLinearRegression() {
   return std::make_unique<LinearRegression>(Dense(true));
+}
+std::unique_ptr<Workload> NewRegression() {
+  return std::make_unique<Regression>(
+      Dense(true), std::make_unique<worker::TinyEngine>(kFeatures, 1, 7), "tiny");
+}
+std::unique_ptr<Workload> NewAutoencoder() {
+  return std::make_unique<Autoencoder>(
+      Dense(false), std::make_unique<worker::TinyEngine>(kFeatures, kFeatures, 7), "tiny");
 }
 std::unique_ptr<Workload> NewSparseLogisticRegression() {
   const auto samples = RandomSamples(kSamples, 200, 4);
@@ -183,6 +195,26 @@ TEST(MeansOf, AnExponentialMetricIsEToThePowerOfItsMean) {
   EXPECT_EQ(MeansOf({{0, 0}, {0, 0}}, declared), Values()) << "nothing was counted";
 }
 
+TEST(MeansOf, ARootIsThatOfItsMean) {
+  Declaration declared;
+  declared.metrics = {"loss", "rmse"};
+  declared.roots = {"rmse"};
+  EXPECT_DOUBLE_EQ(MeansOf({{8, 2}, {8, 2}}, declared)[0], 4);
+  EXPECT_DOUBLE_EQ(MeansOf({{8, 2}, {8, 2}}, declared)[1], 2);
+}
+
+TEST(Regression, ExplainsAllOfWhatItPredictsRightAndNothingByTheMean) {
+  data::Dataset set;
+  set.outputs = 2;
+  set.targets = {1, 5, 2, 5, 3, 5};
+  const std::vector<double> variances = VariancesOf(set);
+  EXPECT_THAT(variances, ElementsAre(DoubleNear(2.0 / 3, 1e-12), DoubleNear(0, 1e-12)));
+  const std::vector<double> none = {0, 0}, by_mean = {2, 0};
+  EXPECT_DOUBLE_EQ(Explained(none, variances, 3) / 3, 0.5)
+      << "a constant column has nothing to explain";
+  EXPECT_NEAR(Explained(by_mean, variances, 3) / 3, 0, 1e-12);
+}
+
 TEST_P(WorkloadContract, NoSamplesCountNothing) {
   const Sums sums = Compute({});
   ASSERT_EQ(sums.size(), declared().metrics.size());
@@ -272,7 +304,9 @@ TEST_P(SparseWorkloadContract, ItsTablesRowsAreAllThatComputeAndDescendUse) {
 const Case kDense[] = {
     {"Classification", v1alpha1::Workload::kClassification, NewClassification},
     {"LanguageModel", v1alpha1::Workload::kLanguageModel, NewLanguageModel},
-    {"LinearRegression", v1alpha1::Workload::kLinearRegression, NewLinearRegression}};
+    {"LinearRegression", v1alpha1::Workload::kLinearRegression, NewLinearRegression},
+    {"Regression", v1alpha1::Workload::kRegression, NewRegression},
+    {"Autoencoder", v1alpha1::Workload::kAutoencoder, NewAutoencoder}};
 const Case kSparse[] = {
     {"LinearRegression", v1alpha1::Workload::kLinearRegression, NewSparseLinearRegression},
     {"LogisticRegression", v1alpha1::Workload::kSparseLogisticRegression,

@@ -6,10 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/data/source.h"
+#include "trainer/workload/autoencoder.h"
 #include "trainer/workload/classification.h"
 #include "trainer/workload/initial_model.h"
 #include "trainer/workload/language_model.h"
 #include "trainer/workload/linear_regression.h"
+#include "trainer/workload/regression.h"
 #include "trainer/workload/sparse_logistic_regression.h"
 
 namespace starling::workload {
@@ -24,6 +26,8 @@ struct Kind {
 constexpr Kind kKinds[] = {
     {v1alpha1::Workload::kClassification, ClassificationForm, BeginClassification},
     {v1alpha1::Workload::kLanguageModel, LanguageModelForm, BeginLanguageModel},
+    {v1alpha1::Workload::kRegression, RegressionForm, BeginRegression},
+    {v1alpha1::Workload::kAutoencoder, AutoencoderForm, BeginAutoencoder},
     {v1alpha1::Workload::kLinearRegression, LinearRegressionForm, BeginLinearRegression},
     {v1alpha1::Workload::kSparseLogisticRegression, SparseLogisticRegressionForm,
      BeginSparseLogisticRegression},
