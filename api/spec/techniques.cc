@@ -215,6 +215,9 @@ std::vector<Technique> Optimizers() {
           {"optimizer.adam", {plain}},
           {"optimizer.adamW", {plain}},
           {"optimizer.rmsProp", {plain}},
+          {"optimizer.lars",
+           {Excludes({kServers}, "whose shards are parts of tensors, while it measures whole ones",
+                     "use sgd, adam, adamW or rmsProp, or write exchange: {allReduce: {}}")}},
           ServersRule("optimizer.adagrad", {plain}),
           ServersRule(kAdaRevision, {dense}),
           ServersRule(kDelayCompensated, {dense}),
@@ -315,11 +318,11 @@ Technique TensorCodec(const std::string& field) {
 
 // Velocities are made where updates are encoded: another momentum would count them twice.
 TechniqueRule NoOtherMomentum() {
-  return Excludes(
-      {"optimizer.sgd.momentum", "optimizer.adam", "optimizer.adamW", "optimizer.rmsProp",
-       "optimizer.adagrad", kAdaRevision, kDelayCompensated, "optimizer.ftrl", kProximal},
-      "whose steps would count what was kept once more",
-      "use optimizer: {sgd: {}} without momentum, for the codec has its own");
+  return Excludes({"optimizer.sgd.momentum", "optimizer.adam", "optimizer.adamW",
+                   "optimizer.rmsProp", "optimizer.lars", "optimizer.adagrad", kAdaRevision,
+                   kDelayCompensated, "optimizer.ftrl", kProximal},
+                  "whose steps would count what was kept once more",
+                  "use optimizer: {sgd: {}} without momentum, for the codec has its own");
 }
 
 std::vector<Technique> Compressions() {
@@ -347,6 +350,14 @@ std::vector<Technique> Compressions() {
   for (const std::string& codec : TensorCodecs()) table.push_back(TensorCodec(codec));
   for (const char* codec : {kDeep, kEntropyTopK}) table.push_back({codec, {NoOtherMomentum()}});
   return table;
+}
+
+// Of a network, at workers that all hold it, so that all skip a step or none does.
+std::vector<Technique> Numbers() {
+  return {{"numerics",
+           {Needs({kClassification, kLanguage}, "whose networks are computed in layers"),
+            Excludes({kServers}, "whose servers apply each push by itself, to weights of 32 bits",
+                     "leave it out, or write exchange: {allReduce: {}}")}}};
 }
 
 std::vector<Technique> Workloads() {
@@ -378,7 +389,7 @@ std::vector<Technique> Workloads() {
 std::vector<Technique> AllTechniques() {
   std::vector<Technique> table;
   for (const auto& part : {OwnTrainings(), OwnLoops(), Workloads(), Data(), Optimizers(),
-                           Exchanges(), Updates(), Compressions()}) {
+                           Exchanges(), Updates(), Compressions(), Numbers()}) {
     table.insert(table.end(), part.begin(), part.end());
   }
   return table;

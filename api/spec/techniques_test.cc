@@ -105,12 +105,14 @@ const std::vector<Played>& AllPlayed() {
       {"optimizer.adam", "{}"},
       {"optimizer.adamW", "{}"},
       {"optimizer.rmsProp", "{}"},
+      {"optimizer.lars", "{}"},
       {"optimizer.adagrad", "{}", kServers},
       {"optimizer.adaRevision", "{}", kServers},
       {"optimizer.delayCompensated", "{}", kServers},
       {"optimizer.ftrl", "{}", kServers},
       {"optimizer.proximalGradient", "{}", kServers},
-      {"optimizer.clipNorm", "1"}};
+      {"optimizer.clipNorm", "1"},
+      {"numerics", R"({"mixedPrecision": {}})"}};
   return *kAll;
 }
 
@@ -172,93 +174,95 @@ std::vector<Pair> Pairs() {
 // Who is refused beside whom, of those that may stand alone. Each pair is listed once.
 constexpr const char* kRefused = R"(
 activations: clipNorm deepGradientCompression entropyTopK errorFeedback int8 keyCache kktFilter
-activations: logarithmic oneBit sparseBinary ternGrad threshold topK warmupSteps
-adaRevision: clipNorm
-adagrad: clipNorm
-algorithm: activations adaRevision adagrad delayCompensated ftrl hogwild keyCache kktFilter localSgd
-algorithm: proximalGradient servers
-asynchronous: clipNorm
-backupWorkers: clipNorm hogwild hostReduce kktFilter localSgd tree
+activations: lars logarithmic numerics oneBit sparseBinary ternGrad threshold topK warmupSteps
+adaRevision: clipNorm numerics
+adagrad: clipNorm numerics
+algorithm: activations adaRevision adagrad delayCompensated ftrl hogwild keyCache kktFilter
+algorithm: localSgd proximalGradient servers
+asynchronous: clipNorm lars numerics
+backupWorkers: clipNorm hogwild hostReduce kktFilter lars localSgd numerics tree
 bfloat16: warmupSteps
-boundedDelay: clipNorm hogwild
-bulkSynchronous: clipNorm hogwild kktFilter localSgd
+boundedDelay: clipNorm hogwild lars numerics
+bulkSynchronous: clipNorm hogwild kktFilter lars localSgd numerics
 classification: hogwild keyCache kktFilter libsvm
-container: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers bfloat16
-container: boundedDelay bulkSynchronous clipNorm csv deepGradientCompression delayCompensated
-container: eagerStaleSynchronous entropyTopK errorFeedback float16 ftrl hogwild hostReduce int8
-container: keepBest keyCache kktFilter libsvm localSgd logarithmic momentum nesterov none normalize
-container: oneBit parameterServer patience preset proximalGradient reproducible rmsProp servers
-container: softSync sparseBinary staleSynchronous synthetic target tensors ternGrad threshold topK
-container: tree warmupSteps weightDecay
+container: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers
+container: bfloat16 boundedDelay bulkSynchronous clipNorm csv deepGradientCompression
+container: delayCompensated eagerStaleSynchronous entropyTopK errorFeedback float16 ftrl hogwild
+container: hostReduce int8 keepBest keyCache kktFilter lars libsvm localSgd logarithmic momentum
+container: nesterov none normalize numerics oneBit parameterServer patience preset
+container: proximalGradient reproducible rmsProp servers softSync sparseBinary staleSynchronous
+container: synthetic target tensors ternGrad threshold topK tree warmupSteps weightDecay
 csv: hogwild keyCache kktFilter
 deepGradientCompression: adaRevision adagrad adam adamW delayCompensated ftrl keyCache kktFilter
-deepGradientCompression: momentum nesterov proximalGradient rmsProp
-delayCompensated: clipNorm
-eagerStaleSynchronous: clipNorm hogwild hostReduce keyCache kktFilter localSgd tree
-entropyTopK: adaRevision adagrad adam adamW delayCompensated ftrl keyCache kktFilter momentum
+deepGradientCompression: lars momentum nesterov proximalGradient rmsProp
+delayCompensated: clipNorm numerics
+eagerStaleSynchronous: clipNorm hogwild hostReduce keyCache kktFilter lars localSgd numerics tree
+entropyTopK: adaRevision adagrad adam adamW delayCompensated ftrl keyCache kktFilter lars momentum
 entropyTopK: nesterov proximalGradient rmsProp
 float16: warmupSteps
-ftrl: clipNorm
+ftrl: clipNorm numerics
 hogwild: adaRevision adagrad adam adamW clipNorm deepGradientCompression delayCompensated
-hogwild: entropyTopK ftrl int8 kktFilter logarithmic momentum nesterov oneBit proximalGradient
-hogwild: rmsProp sparseBinary ternGrad threshold topK warmupSteps weightDecay
+hogwild: entropyTopK ftrl int8 kktFilter lars logarithmic momentum nesterov numerics oneBit
+hogwild: proximalGradient rmsProp sparseBinary ternGrad threshold topK warmupSteps weightDecay
 hostReduce: activations adaRevision clipNorm deepGradientCompression delayCompensated entropyTopK
-hostReduce: errorFeedback hogwild int8 keyCache kktFilter localSgd logarithmic oneBit sparseBinary
-hostReduce: ternGrad threshold topK warmupSteps
+hostReduce: errorFeedback hogwild int8 keyCache kktFilter lars localSgd logarithmic numerics
+hostReduce: oneBit sparseBinary ternGrad threshold topK warmupSteps
 int8: keyCache kktFilter
-keyCache: adaRevision clipNorm delayCompensated
-kktFilter: adaRevision adagrad adam adamW clipNorm delayCompensated ftrl momentum nesterov
-kktFilter: proximalGradient rmsProp weightDecay
+keyCache: adaRevision clipNorm delayCompensated lars numerics
+kktFilter: adaRevision adagrad adam adamW clipNorm delayCompensated ftrl lars momentum nesterov
+kktFilter: numerics proximalGradient rmsProp weightDecay
 libsvm: activations adaRevision algorithm clipNorm deepGradientCompression delayCompensated
-libsvm: eagerStaleSynchronous entropyTopK hostReduce int8 localSgd logarithmic none normalize oneBit
-libsvm: reproducible sparseBinary tensors ternGrad threshold topK tree warmupSteps
-localSgd: clipNorm keyCache kktFilter proximalGradient
+libsvm: eagerStaleSynchronous entropyTopK hostReduce int8 lars localSgd logarithmic none normalize
+libsvm: numerics oneBit reproducible sparseBinary tensors ternGrad threshold topK tree warmupSteps
+localSgd: clipNorm keyCache kktFilter lars numerics proximalGradient
 logarithmic: keyCache kktFilter
-none: activations adaRevision adagrad bfloat16 deepGradientCompression delayCompensated entropyTopK
-none: errorFeedback float16 ftrl hogwild int8 keyCache kktFilter localSgd logarithmic oneBit
-none: proximalGradient servers sparseBinary ternGrad threshold topK warmupSteps
+none: activations adaRevision adagrad bfloat16 deepGradientCompression delayCompensated
+none: entropyTopK errorFeedback float16 ftrl hogwild int8 keyCache kktFilter localSgd logarithmic
+none: oneBit proximalGradient servers sparseBinary ternGrad threshold topK warmupSteps
 normalize: hogwild keyCache kktFilter
 oneBit: keyCache kktFilter
-parameterServer: clipNorm
-proximalGradient: clipNorm
+parameterServer: clipNorm lars numerics
+proximalGradient: clipNorm numerics
 pytorch: activations adaRevision adagrad adam adamW asynchronous backupWorkers boundedDelay
-pytorch: bulkSynchronous clipNorm csv delayCompensated eagerStaleSynchronous ftrl hogwild hostReduce
-pytorch: keepBest keyCache kktFilter libsvm localSgd momentum nesterov normalize parameterServer
-pytorch: patience proximalGradient rmsProp servers softSync staleSynchronous successPolicy synthetic
-pytorch: target tensors tree weightDecay
+pytorch: bulkSynchronous clipNorm csv delayCompensated eagerStaleSynchronous ftrl hogwild
+pytorch: hostReduce keepBest keyCache kktFilter lars libsvm localSgd momentum nesterov normalize
+pytorch: numerics parameterServer patience proximalGradient rmsProp servers softSync
+pytorch: staleSynchronous successPolicy synthetic target tensors tree weightDecay
 reproducible: activations adaRevision adagrad algorithm asynchronous backupWorkers bfloat16
 reproducible: boundedDelay bulkSynchronous deepGradientCompression delayCompensated
 reproducible: eagerStaleSynchronous entropyTopK errorFeedback float16 ftrl hogwild hostReduce int8
 reproducible: keyCache kktFilter localSgd logarithmic oneBit parameterServer proximalGradient
 reproducible: servers softSync sparseBinary staleSynchronous tensors ternGrad threshold topK tree
 reproducible: warmupSteps
-servers: clipNorm
-softSync: clipNorm hogwild kktFilter
+servers: clipNorm lars numerics
+softSync: clipNorm hogwild kktFilter lars numerics
 sparseBinary: keyCache kktFilter
 sparseLogisticRegression: activations adaRevision algorithm clipNorm csv deepGradientCompression
-sparseLogisticRegression: delayCompensated eagerStaleSynchronous entropyTopK hostReduce int8
-sparseLogisticRegression: localSgd logarithmic none normalize oneBit reproducible sparseBinary
-sparseLogisticRegression: successPolicy synthetic tensors ternGrad threshold topK tree warmupSteps
-staleSynchronous: clipNorm hogwild
+sparseLogisticRegression: delayCompensated eagerStaleSynchronous entropyTopK hostReduce int8 lars
+sparseLogisticRegression: localSgd logarithmic none normalize numerics oneBit reproducible
+sparseLogisticRegression: sparseBinary successPolicy synthetic tensors ternGrad threshold topK
+sparseLogisticRegression: tree warmupSteps
+staleSynchronous: clipNorm hogwild lars numerics
 successPolicy: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers
 successPolicy: bfloat16 boundedDelay bulkSynchronous clipNorm csv deepGradientCompression
-successPolicy: delayCompensated eagerStaleSynchronous entropyTopK errorFeedback float16 ftrl hogwild
-successPolicy: hostReduce int8 keepBest keyCache kktFilter libsvm localSgd logarithmic momentum
-successPolicy: nesterov none normalize oneBit parameterServer patience preset proximalGradient
-successPolicy: reproducible rmsProp servers softSync sparseBinary staleSynchronous synthetic target
-successPolicy: tensors ternGrad threshold topK tree warmupSteps weightDecay
+successPolicy: delayCompensated eagerStaleSynchronous entropyTopK errorFeedback float16 ftrl
+successPolicy: hogwild hostReduce int8 keepBest keyCache kktFilter lars libsvm localSgd
+successPolicy: logarithmic momentum nesterov none normalize numerics oneBit parameterServer
+successPolicy: patience preset proximalGradient reproducible rmsProp servers softSync sparseBinary
+successPolicy: staleSynchronous synthetic target tensors ternGrad threshold topK tree warmupSteps
+successPolicy: weightDecay
 synthetic: hogwild keyCache kktFilter
 tensors: activations adaRevision adagrad asynchronous backupWorkers bfloat16 boundedDelay clipNorm
 tensors: deepGradientCompression delayCompensated eagerStaleSynchronous entropyTopK errorFeedback
-tensors: float16 ftrl hogwild hostReduce int8 keyCache kktFilter localSgd logarithmic oneBit
-tensors: proximalGradient softSync sparseBinary staleSynchronous ternGrad threshold topK tree
-tensors: warmupSteps
+tensors: float16 ftrl hogwild hostReduce int8 keyCache kktFilter lars localSgd logarithmic
+tensors: numerics oneBit proximalGradient softSync sparseBinary staleSynchronous ternGrad
+tensors: threshold topK tree warmupSteps
 ternGrad: errorFeedback keyCache kktFilter
 threshold: keyCache kktFilter
 topK: keyCache kktFilter
 tree: activations adaRevision clipNorm deepGradientCompression delayCompensated entropyTopK
-tree: errorFeedback hogwild int8 keyCache kktFilter localSgd logarithmic oneBit sparseBinary
-tree: ternGrad threshold topK warmupSteps
+tree: errorFeedback hogwild int8 keyCache kktFilter lars localSgd logarithmic numerics oneBit
+tree: sparseBinary ternGrad threshold topK warmupSteps
 warmupSteps: keyCache kktFilter
 )";
 

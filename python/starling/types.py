@@ -509,6 +509,21 @@ class DropoutNetwork(TypedDict, total=False):
     dropout: float
 
 
+# Weights are rounded after each update, by draws, and what layers take in and give out in both
+# directions, to nearest. The range of what layers see is that of the largest of each tensor. That
+# of weights is state: it is doubled if more of them do not fit than maxOverflow says, and halved
+# if no more would not fit then.
+class DynamicFixedPoint(TypedDict, total=False):
+    # Samples between two looks at it.
+    adjustEvery: int
+    # Of what layers see, with the sign.
+    computeBits: int
+    # The share of a tensor's weights that may not fit.
+    maxOverflow: float
+    # Of weights, with the sign.
+    updateBits: int
+
+
 # Nobody runs far ahead of the slowest, and updates are sent before they must be.
 class EagerStaleSynchronous(TypedDict, total=False):
     # What a worker may send early.
@@ -602,6 +617,17 @@ class FieldBound(_FieldBoundRequired, total=False):
     maximum: float
     # The least it may be; of a duration in seconds.
     minimum: float
+
+
+# After each update weights are multiples of 2^-fractionBits from -2^(integerBits-1) on, and below
+# 2^(integerBits-1). What an optimizer keeps has 32 bits, and so has what is computed.
+class FixedPoint(TypedDict, total=False):
+    # Bits behind it.
+    fractionBits: int
+    # Bits before the point, with the sign.
+    integerBits: int
+    # To which of its neighbours a number goes.
+    rounding: Literal["Stochastic", "Nearest"]
 
 
 # Every worker pushes by itself.
@@ -853,6 +879,20 @@ class LanguageModel(_LanguageModelRequired, total=False):
     symbols: Literal["Characters", "Bytes"]
 
 
+# Stochastic gradient descent with momentum, where the step of each matrix or kernel is multiplied
+# by trust * |weights| / (|gradient| + weightDecay * |weights|). Biases and scales of
+# normalizations take plain steps, without decay.
+class Lars(TypedDict, total=False):
+    # Step size.
+    learningRate: float
+    # Share of the last update that is kept.
+    momentum: float
+    # As above.
+    trust: float
+    # L2 penalty.
+    weightDecay: float
+
+
 # A layer: exactly one kind.
 class Layer(TypedDict, total=False):
     # Means of as many windows of an image as make it of a size.
@@ -959,6 +999,12 @@ class LocalSgd(TypedDict, total=False):
 LogarithmicCodec = dict[str, Any]
 
 
+# What layers take in and give out, in both directions, is a sign and a logarithm in steps of an
+# eighth of a factor of two, down to 2^-15 of the largest of its tensor, and 0. Weights and their
+# updates have 32 bits.
+LogarithmicNumbers = dict[str, Any]
+
+
 class _LstmRequired(TypedDict):
     # Width of what it remembers and gives.
     units: int
@@ -970,8 +1016,31 @@ class Lstm(_LstmRequired, total=False):
     sequence: bool
 
 
+# The smallest weights; what is 0 once stays so.
+class MagnitudePruning(TypedDict, total=False):
+    # The step after which the first are.
+    fromStep: int
+    # Of each tensor's weights, at last.
+    share: float
+    # The step after which the last are.
+    toStep: int
+
+
 class Metrics(TypedDict):
     metrics: dict[str, list[list[float]]]
+
+
+# Layers take in and give out numbers of 16 bits, in both directions, and add up in 32; weights and
+# their updates have 32, and so has what validations compute. Small gradients are kept by a scaled
+# loss; where a sum of gradients is infinite, all workers skip that step.
+class MixedPrecision(TypedDict, total=False):
+    # The format.
+    compute: Literal["Float16", "Bfloat16"]
+    # Doubled after so many steps in a row; 0: never.
+    growEvery: int
+    # What the summed loss is multiplied by at first; each skipped step halves it. At 1 none is
+    # skipped.
+    lossScale: float
 
 
 class _MlflowRequired(TypedDict):
@@ -1040,6 +1109,20 @@ class ModelFile(TypedDict, total=False):
 NoExchange = dict[str, Any]
 
 
+# Numbers of fewer than 32 bits, for networks whose workers sum up gradients.
+class Numerics(TypedDict, total=False):
+    # Each tensor's point where its numbers fit (Courbariaux et al. 2015).
+    dynamicFixedPoint: DynamicFixedPoint
+    # Weights in fixed point (Gupta et al. 2015).
+    fixedPoint: FixedPoint
+    # Layers in logarithmic numbers of 8 bits.
+    logarithmic: LogarithmicNumbers
+    # Layers in 16 bits (Micikevicius et al. 2018).
+    mixedPrecision: MixedPrecision
+    # Weights that stay 0.
+    sparsity: Sparsity
+
+
 class _ObjectMetaRequired(TypedDict):
     # The job's name, at most 40 characters, so that its pods' names stay legal.
     name: str
@@ -1091,6 +1174,8 @@ class Optimizer(TypedDict, total=False):
     delayCompensated: DelayCompensated
     # FTRL-Proximal for sparse models (McMahan et al. 2013).
     ftrl: Ftrl
+    # LARS (You, Gitman and Ginsburg 2017), for large batches.
+    lars: Lars
     # Proximal gradient descent (Li et al. 2014): a plain step, then the one of an L1 penalty.
     proximalGradient: ProximalGradient
     # RMSProp (Tieleman and Hinton 2012): steps divided by the root of a running mean of squared
@@ -1534,6 +1619,14 @@ class SparseLogisticRegression(TypedDict, total=False):
     l2: float
 
 
+# Which weights of matrices and kernels become 0.
+class Sparsity(TypedDict, total=False):
+    # The smallest, more and more of them (Zhu and Gupta 2017).
+    magnitude: MagnitudePruning
+    # The two smaller of each four in a row.
+    twoOfFour: TwoOfFour
+
+
 # Nobody runs far ahead of the slowest.
 class StaleSynchronous(TypedDict, total=False):
     # Clocks.
@@ -1752,6 +1845,8 @@ class TrainingJobSpec(_TrainingJobSpecRequired, total=False):
     # Where its metrics are told to programs of others; a job that brings its own container has
     # none.
     export: Export
+    # The numbers of a network; by default all have 32 bits.
+    numerics: Numerics
     # How parameters follow gradients.
     optimizer: Optimizer
     # What a named system has by default (horovod or pytorchDdp: ring and size of buckets, none of
@@ -1895,6 +1990,10 @@ class TransformerBlock(_TransformerBlockRequired, total=False):
 class TreeTopology(TypedDict, total=False):
     # Workers in a group, its aggregator among them.
     fanout: int
+
+
+# Of each four weights of a row the two that are smaller at first.
+TwoOfFour = dict[str, Any]
 
 
 # What is exchanged, and how often.
