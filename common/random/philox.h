@@ -22,6 +22,7 @@ enum class Stream : std::uint64_t {
   kSyntheticCentres = 5,
   kDropout = 6,
   kAugmentation = 7,
+  kRounding = 8,
   kSampledText = 20,
   kTest = 99,
 };
