@@ -62,6 +62,11 @@ double RmsPropWithMomentum(double p, double g, int /*step*/, double* m) {
   m[1] = 0.5 * m[1] + g / (std::sqrt(m[0]) + 0.3);
   return p - kRate * m[1];
 }
+// Where it has no whole matrix; the rate is in the momentum.
+double Lars(double p, double g, int /*step*/, double* m) {
+  m[0] = 0.9 * m[0] + kRate * g;
+  return p - m[0];
+}
 double Adagrad(double p, double g, int /*step*/, double* m) {
   m[0] += g * g;
   return p - kRate * g / std::sqrt(m[0]);
@@ -102,6 +107,7 @@ const Promise kPromises[] = {
      RmsPropWithMomentum,
      0.01,
      {"meanSquare", "momentum"}},
+    {"lars { weight_decay: 0.1 }", Lars, 1, {"momentum"}},
     {"adagrad {}", Adagrad, 0.05, {"squares"}},
     {"ada_revision {}", Adagrad, 0.05, {"squares", "largest", "gradients"}},
     {"delay_compensated {}", Sgd, 0.05, {}},

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // How parameters follow a gradient: SGD, Adam, AdamW and RMSProp, with PyTorch's meaning of every
-// term, and rules made for parameter servers (server_rules.h).
+// term, LARS, and rules made for parameter servers (server_rules.h).
 //
 // An Optimizer is a rule without state: its state is a list of named vectors beside the parameters,
 // which belong to the caller, who checkpoints, copies and shards them like the parameters. One
 // implementation serves worker and server alike, and any range of the parameters can be updated by
 // itself. Every element is computed alone, in float, in one fixed order, without contraction: equal
-// inputs give equal bits, whatever the range.
+// inputs give equal bits, whatever the range. (LARS alone looks at whole matrices, where it is told
+// that it has one.)
 //
 // To add an optimizer: the message of its settings in the schema, a source file with a Rule and its
 // factory, which rule.h declares, a line in the table of optimizer.cc, and a line with its formula
@@ -40,6 +41,9 @@ struct StateVector {
 struct Update {
   double learning_rate = 0;
   std::int64_t number = 1;
+  // The spans are a whole tensor, and it has two dimensions or more: no bias, and no
+  // normalization's scale.
+  bool whole_matrix = false;
 };
 
 // Thread-safe: immutable.

@@ -48,6 +48,7 @@ Made SgdOf(const v1alpha1::Optimizer& spec);
 Made AdamOf(const v1alpha1::Optimizer& spec);
 Made AdamWOf(const v1alpha1::Optimizer& spec);
 Made RmsPropOf(const v1alpha1::Optimizer& spec);
+Made LarsOf(const v1alpha1::Optimizer& spec);
 Made AdagradOf(const v1alpha1::Optimizer& spec);
 Made AdaRevisionOf(const v1alpha1::Optimizer& spec);
 Made DelayCompensatedOf(const v1alpha1::Optimizer& spec);
