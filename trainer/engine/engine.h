@@ -94,6 +94,11 @@ class Engine {
   // (dropout) depends on them and on the seed alone. It outlives that call.
   virtual void NextSamples(std::span<const int64_t> /*ids*/, int64_t /*epoch*/) {}
 
+  // From the next ComputeGradients on the loss is multiplied by this before backward, and each
+  // gradient divided by it before it is handed out: where backward computes in narrow numbers,
+  // small gradients are kept that way, and large ones become infinite.
+  virtual void ScaleLoss(float /*scale*/) {}
+
   // From the next ComputeGradients on the factors of gradients are kept where there are any.
   virtual void KeepFactors() {}
   // Of tensor `index`, from its bucket on and until the next ComputeGradients, as long as the

@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,6 +39,11 @@ struct EngineConfig {
   // So many samples go through the network at a time; 0: all. Gradients and sums are added.
   int64_t micro_batch = 0;
   int64_t bucket_bytes = 1 << 20;
+  // Rounds numbers in place. Where it is given, ComputeGradients computes in such numbers: weights,
+  // what goes into the network, what each layer gives, and the gradients of all of these are
+  // rounded. A layer adds up in 32 bits, as hardware does that multiplies narrow numbers; so the
+  // bits are the same on machines with and without it.
+  std::function<void(std::span<float>)> round = {};
 };
 
 // What the library's function fills in.

@@ -414,5 +414,90 @@ TEST(NumericIdentity, NamesKernelInstructionSetAndThreads) {
   EXPECT_THAT(NumericIdentity(), HasSubstr(" cpu="));
 }
 
+// Numbers of few bits: none below 2^-10, and infinite from 2^20 on.
+void RoundCoarsely(std::span<float> values) {
+  for (float& value : values) {
+    const float magnitude = std::abs(value);
+    if (magnitude < 1.0F / 1024) value = 0;
+    if (magnitude >= 1048576) value = std::copysign(INFINITY, value);
+    value = static_cast<float>(std::ldexp(std::round(std::ldexp(value, 10)), -10));
+  }
+}
+
+EngineConfig Narrow(EngineConfig config) {
+  config.round = RoundCoarsely;
+  return config;
+}
+
+std::vector<float> GradientsOf(Engine& engine, float scale, float of_features = 1) {
+  std::vector<float> features = Features(4 * 8);
+  for (float& feature : features) feature *= of_features;
+  const std::vector<int64_t> labels = {0, 1, 2, 0, 1, 2, 0, 1};
+  engine.ScaleLoss(scale);
+  EXPECT_TRUE(engine.ComputeGradients(features, labels, {}).ok());
+  return {engine.gradients().begin(), engine.gradients().end()};
+}
+
+TEST(NarrowNumbers, AreWhatForwardAndBackwardHold) {
+  const auto engine = Make(Narrow(SmallMlp())), wide = Make(SmallMlp());
+  const std::vector<float> narrow = GradientsOf(*engine, 1), exact = GradientsOf(*wide, 1);
+  EXPECT_NE(narrow, exact);
+  for (size_t i = 0; i < narrow.size(); ++i) {
+    EXPECT_EQ(std::ldexp(narrow[i], 10), std::round(std::ldexp(narrow[i], 10))) << i;
+    EXPECT_NEAR(narrow[i], exact[i], 0.1) << i;
+  }
+  EXPECT_TRUE(std::ranges::equal(engine->parameters(), wide->parameters()))
+      << "weights keep all of their bits";
+}
+
+TEST(NarrowNumbers, AreNotWhatAModelIsJudgedBy) {
+  const auto engine = Make(Narrow(SmallMlp())), wide = Make(SmallMlp());
+  const std::vector<float> features = Features(4 * 3);
+  const std::vector<int64_t> labels = {0, 1, 2};
+  EXPECT_EQ(engine->Evaluate(features, labels)->loss, wide->Evaluate(features, labels)->loss);
+  EXPECT_NE(engine->ComputeGradients(features, labels, {})->loss,
+            wide->ComputeGradients(features, labels, {})->loss);
+}
+
+TEST(NarrowNumbers, AScaledLossKeepsSmallGradientsAndShowsThoseThatAreTooLarge) {
+  const auto lost = [](const std::vector<float>& gradients) {
+    return std::ranges::count(gradients, 0.0F);
+  };
+  const auto engine = Make(Narrow(SmallMlp()));
+  const auto plain = GradientsOf(*engine, 1, 0.01F), scaled = GradientsOf(*engine, 4096, 0.01F);
+  EXPECT_LT(lost(scaled), lost(plain));
+  const auto wide = Make(SmallMlp());
+  const auto exact = GradientsOf(*wide, 4096, 0.01F);
+  for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(scaled[i], exact[i], 0.1) << i;
+  EXPECT_TRUE(std::ranges::all_of(plain, [](float value) { return std::isfinite(value); }));
+  const auto huge = GradientsOf(*engine, 16777216);
+  EXPECT_FALSE(std::ranges::all_of(huge, [](float value) { return std::isfinite(value); }));
+}
+
+TEST(NarrowNumbers, GoThroughEveryKindOfLayer) {
+  EngineConfig config;
+  config.network = Plan(
+      "layers { convolution { channels: 4 kernel: 3 } } layers { batch_norm {} } "
+      "layers { relu {} } layers { max_pool { kernel: 2 } } layers { flatten {} } "
+      "layers { dense {} }",
+      {1, 8, 8}, 3);
+  config.seed = 2;
+  const auto engine = Make(Narrow(config)), wide = Make(config);
+  const std::vector<float> features = Features(64 * 6);
+  const std::vector<int64_t> labels = {0, 1, 2, 2, 1, 0};
+  const std::vector<int64_t> ids = {0, 1, 2, 3, 4, 5};
+  for (Engine* each : {engine.get(), wide.get()}) {
+    each->NextSamples(ids, 1);
+    ASSERT_TRUE(each->ComputeGradients(features, labels, {}).ok());
+  }
+  double difference = 0, length = 0;
+  for (size_t i = 0; i < wide->gradients().size(); ++i) {
+    difference += std::pow(double{engine->gradients()[i]} - double{wide->gradients()[i]}, 2);
+    length += std::pow(double{wide->gradients()[i]}, 2);
+  }
+  EXPECT_GT(difference, 0);
+  EXPECT_LT(std::sqrt(difference / length), 0.05);
+}
+
 }  // namespace
 }  // namespace starling::engine

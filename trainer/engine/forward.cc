@@ -19,6 +19,32 @@ namespace {
 using network::Op;
 using network::Operation;
 
+// Rounds what passes, and in backward its gradient, which is divided by `divisor` then.
+class Rounding final : public torch::autograd::Function<Rounding> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const Narrow* narrow, double divisor) {
+    context->saved_data["narrow"] = reinterpret_cast<int64_t>(narrow);
+    context->saved_data["divisor"] = divisor;
+    return Rounded(x, *narrow);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto* narrow = reinterpret_cast<const Narrow*>(context->saved_data["narrow"].toInt());
+    at::Tensor gradient = Rounded(gradients[0], *narrow);
+    const double divisor = context->saved_data["divisor"].toDouble();
+    if (divisor != 1) gradient.div_(divisor);
+    return {gradient, {}, {}};
+  }
+
+ private:
+  static at::Tensor Rounded(const at::Tensor& x, const Narrow& narrow) {
+    at::Tensor copy = x.detach().clone(at::MemoryFormat::Contiguous);
+    narrow.round({copy.data_ptr<float>(), static_cast<size_t>(copy.numel())});
+    return copy;
+  }
+};
+
 // A pass on its way through the network.
 struct Run {
   const std::vector<at::Tensor>& parameters;
@@ -185,30 +211,31 @@ at::Tensor Add(Run& run, const at::Tensor& x) {
 struct Step {
   Op op;
   at::Tensor (*forward)(Run& run, const at::Tensor& x);
+  bool computes = true;  // else it chooses among the numbers that it is given
 };
 
 constexpr Step kSteps[] = {
     {Op::kDense, Dense},
     {Op::kConvolution, Convolution},
-    {Op::kMaxPool, MaxPool},
+    {Op::kMaxPool, MaxPool, false},
     {Op::kAveragePool, AveragePool},
     {Op::kAdaptiveAveragePool, AdaptiveAveragePool},
     {Op::kGlobalAveragePool, GlobalAveragePool},
     {Op::kBatchNorm, BatchNorm},
     {Op::kGroupNorm, GroupNorm},
     {Op::kLayerNorm, LayerNorm},
-    {Op::kRelu, Relu},
+    {Op::kRelu, Relu, false},
     {Op::kGelu, Gelu},
     {Op::kTanh, Tanh},
     {Op::kSigmoid, Sigmoid},
     {Op::kDropout, Dropout},
-    {Op::kFlatten, Flatten},
+    {Op::kFlatten, Flatten, false},
     {Op::kEmbedding, Embedding},
     {Op::kPositions, Positions},
     {Op::kLstm, Lstm},
     {Op::kAttention, Attention},
-    {Op::kKeep, Keep},
-    {Op::kSwap, Swap},
+    {Op::kKeep, Keep, false},
+    {Op::kSwap, Swap, false},
     {Op::kAdd, Add},
 };
 
@@ -220,13 +247,24 @@ const Step& StepOf(Op op) {
 
 }  // namespace
 
+at::Tensor NarrowParameter(const at::Tensor& parameter, const Narrow& narrow) {
+  return Rounding::apply(parameter, &narrow, double{narrow.loss_scale});
+}
+
 at::Tensor Forward(const network::Network& network, const std::vector<at::Tensor>& parameters,
                    at::Tensor input, const Pass& pass) {
   Run run{.parameters = parameters, .pass = pass};
   at::Tensor x = std::move(input);
+  const auto narrow = [&pass](const at::Tensor& wide) {
+    return pass.narrow == nullptr ? wide : at::Tensor(Rounding::apply(wide, pass.narrow, 1.0));
+  };
+  // What an embedding is given are numbers of rows.
+  if (network.operations.front().op != Op::kEmbedding) x = narrow(x);
   for (const Operation& operation : network.operations) {
     run.operation = &operation;
-    x = StepOf(operation.op).forward(run, x);
+    const Step& step = StepOf(operation.op);
+    x = step.forward(run, x);
+    if (step.computes) x = narrow(x);
     ++run.index;
   }
   return x;

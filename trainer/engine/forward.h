@@ -20,6 +20,15 @@ class Tensor;
 
 namespace starling::engine {
 
+// Numbers that are narrower than 32 bits (EngineConfig::round). It outlives backward.
+struct Narrow {
+  std::function<void(std::span<float>)> round;
+  float loss_scale = 1;
+};
+
+// `parameter` in such numbers; its gradient is rounded, and divided by the loss's scale.
+at::Tensor NarrowParameter(const at::Tensor& parameter, const Narrow& narrow);
+
 struct Pass {
   // A fully connected layer over flat inputs: its weight's place among the parameters, what goes
   // in, what comes out.
@@ -35,6 +44,7 @@ struct Pass {
   std::span<const int64_t> samples = {};
   int64_t epoch = 0;
   uint64_t seed = 0;
+  const Narrow* narrow = nullptr;  // null: what layers give stays as it is
 };
 
 // `input` is (samples, network.input...), `parameters` in the network's order; the result (samples,

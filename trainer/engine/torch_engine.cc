@@ -72,6 +72,7 @@ class TorchEngine final : public Engine {
         smoothing_(config.label_smoothing),
         top_(config.top),
         micro_batch_(static_cast<size_t>(config.micro_batch)),
+        narrow_{config.round},
         tensors_(LayOut(network_.parameters)),
         buckets_(CutBuckets(tensors_, config.bucket_bytes)) {
     const int64_t size = tensors_.back().offset + tensors_.back().size;
@@ -112,6 +113,10 @@ class TorchEngine final : public Engine {
   void NextSamples(std::span<const int64_t> ids, int64_t epoch) override {
     ids_ = ids;
     epoch_ = epoch;
+  }
+
+  void ScaleLoss(float scale) override {
+    if (narrow_.round) narrow_.loss_scale = scale;
   }
 
   void KeepFactors() override { kept_.resize(tensors_.size()); }
@@ -201,9 +206,10 @@ class TorchEngine final : public Engine {
         // Backward adds to the gradients: they are complete with the last part.
         if (&part == &parts.back()) StartBuckets(on_bucket);
         const Pass pass = Training(part, parts.size() == 1);
-        Judged judged = judge(Forward(network_, views_, Features(features, part), pass), part);
+        Judged judged =
+            judge(Forward(network_, TrainedParameters(), Features(features, part), pass), part);
         Add(judged.sums, sums);
-        judged.loss.backward();
+        (narrow_.loss_scale == 1 ? judged.loss : judged.loss * narrow_.loss_scale).backward();
       }
     } catch (const std::exception& error) {
       on_parameter_ = nullptr;
@@ -286,7 +292,19 @@ class TorchEngine final : public Engine {
             .on_statistics = add,
             .samples = ids_.empty() ? ids_ : ids_.subspan(part.first, part.samples),
             .epoch = epoch_,
-            .seed = seed_};
+            .seed = seed_,
+            .narrow = narrow_.round ? &narrow_ : nullptr};
+  }
+
+  // As forward and backward see them. Running means are no factors of anything.
+  std::vector<at::Tensor> TrainedParameters() const {
+    if (!narrow_.round) return views_;
+    std::vector<at::Tensor> narrow;
+    narrow.reserve(views_.size());
+    for (const at::Tensor& view : views_) {
+      narrow.push_back(view.requires_grad() ? NarrowParameter(view, narrow_) : view);
+    }
+    return narrow;
   }
 
   // Keeps what goes into each fully connected layer, and in backward the errors of what comes out:
@@ -422,6 +440,7 @@ class TorchEngine final : public Engine {
   const double smoothing_;
   const int64_t top_;
   const size_t micro_batch_;
+  Narrow narrow_;       // without a rounding: numbers have 32 bits
   at::Tensor weights_;  // of the classes; undefined: alike
   const std::vector<Tensor> tensors_;
   const std::vector<Bucket> buckets_;

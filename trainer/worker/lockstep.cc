@@ -56,7 +56,9 @@ Lockstep::Lockstep(const Context& context, std::unique_ptr<optimizer::Optimizer>
       rule_(std::move(rule)),
       exchange_(std::move(servers.exchange)),
       state_(context.parts.workload, *rule_, context.spec().validation().keep_best(),
-             servers.served),
+             servers.served,
+             {.spec = context.spec().numerics(),
+              .seed = static_cast<std::uint64_t>(context.spec().seed())}),
       computer_({.spec = context.spec(),
                  .workload = context.parts.workload,
                  .batches = context.batches,
@@ -94,6 +96,7 @@ StepRequest Lockstep::MakeRequest() {
       ValidationDue(state_.course(), total, context_.spec().validation(), context_.batches);
   request.portions = {rank_, rank_ + 1};
   request.of = static_cast<std::int64_t>(group_.members.size());
+  request.loss_scale = state_.numerics().loss_scale();
   request.control = Pack(context_.shell.NextControlWord());
   request.deadline = loop_.present()
                          ? net::Deadline::Never()
@@ -144,7 +147,9 @@ absl::Status Lockstep::Judge(const StepRequest& request, StepOutcome outcome) {
     }
   }
   const bool empty = request.empty || pending.ends_training;
-  if (!empty && !pending.outcome.finite && !loop_.present()) {
+  // Of the sum, so all decide alike.
+  pending.skipped = !empty && !pending.outcome.finite && !loop_.present();
+  if (pending.skipped && !state_.numerics().CanSkip()) {
     return Diverged(request.step, pending.outcome);
   }
   const membership::Reduction reduction{.view = run_.id.view,
@@ -162,19 +167,26 @@ absl::Status Lockstep::On(const membership::Apply& action) {
   const std::int64_t own = pending_->outcome.own;
   if (pending_->validated) state_.TakeValidation(*pending_->validated);
   context_.stopwatch.Enter(Activity::kOptimizer);
-  state_.Apply(optimizer::LearningRate(context_.spec().optimizer(), action.id.step), batch,
-               pending_->outcome.training, context_.parts.workload.gradients(),
-               context_.spec().optimizer().clip_norm());
-  loop_.Applied(action.id.step, pending_->outcome);
-  exchange_->Settle(exchange::Fate::kApplied);
+  if (pending_->skipped) {
+    state_.Skip(pending_->outcome.training);
+  } else {
+    state_.Apply(optimizer::LearningRate(context_.spec().optimizer(), action.id.step), batch,
+                 pending_->outcome.training, context_.parts.workload.gradients(),
+                 context_.spec().optimizer().clip_norm());
+    loop_.Applied(action.id.step, pending_->outcome);
+  }
+  exchange_->Settle(pending_->skipped ? exchange::Fate::kDropped : exchange::Fate::kApplied);
   context_.stopwatch.Enter(Activity::kIdle);
   context_.metrics.step.Set(static_cast<double>(action.id.step));
-  context_.progress.Completed(action.id.step, own, pending_->outcome.training[0]);
+  const double loss = pending_->outcome.training[0];
+  context_.progress.Completed(action.id.step, own,
+                              std::isfinite(loss) ? std::optional(loss) : std::nullopt);
   return absl::OkStatus();
 }
 
 absl::Status Lockstep::On(const membership::Settled& action) {
   context_.progress.Exchanged(exchange_->volume());
+  context_.progress.Computed(state_.numerics().Told());
   context_.progress.Settled(action.id.step, pending_->settled);
   return absl::OkStatus();
 }

@@ -64,6 +64,7 @@ class Lockstep final : public WorkSource {
     Course settled;  // of the state before, with its validation
     std::optional<Validated> validated;
     bool ends_training = false;
+    bool skipped = false;  // TrainingState::Skip
   };
 
   Lockstep(const Context& context, std::unique_ptr<optimizer::Optimizer> rule, Beside servers);

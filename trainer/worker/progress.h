@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/clock/clock.h"
@@ -59,6 +60,10 @@ class Progress {
   void Completed(std::int64_t step, std::int64_t samples, std::optional<double> loss);
   // What this worker has sent since it began.
   void Exchanged(const exchange::Volume& volume) { volume_ = volume; }
+  // What is to be told of the numbers that are computed in, by the names of metrics.
+  void Computed(std::vector<std::pair<std::string, double>> numbers) {
+    numbers_ = std::move(numbers);
+  }
   // How updates travel in the present view.
   void TravelBy(std::vector<exchange::Path> paths);
   // The steps up to `step` are settled. `course` is what is known of training: its step is 0 where
@@ -81,6 +86,7 @@ class Progress {
   std::int64_t settled_ = 0;
   std::int64_t workers_ = 0;  // in the view
   exchange::Volume volume_;
+  std::vector<std::pair<std::string, double>> numbers_;
   std::vector<exchange::Path> paths_;
   bool audits_ = false;
   std::unique_ptr<data::AuditLog> audit_;

@@ -63,7 +63,8 @@ StepComputer::Layout StepComputer::LayOut(const StepRequest& request) const {
   return layout;
 }
 
-absl::Status StepComputer::ComputeGroup(int64_t step, std::span<const int64_t> samples, int group,
+absl::Status StepComputer::ComputeGroup(const StepRequest& request,
+                                        std::span<const int64_t> samples, int group,
                                         std::span<double> columns) {
   absl::Status prepared;
   const auto prepare = [&]() -> absl::StatusOr<double> {
@@ -79,7 +80,8 @@ absl::Status StepComputer::ComputeGroup(int64_t step, std::span<const int64_t> s
       {.loaded = [this] { parts_.stopwatch.Enter(Activity::kCompute); },
        .push = [this,
                 group](int64_t bucket) { parts_.exchange.Add(group, static_cast<int>(bucket)); },
-       .epoch = parts_.batches.At(step).epoch});
+       .epoch = parts_.batches.At(request.step).epoch,
+       .loss_scale = request.loss_scale});
   RETURN_IF_ERROR(prepared);
   if (!sums.ok()) return workload::OfTheJob(sums.status());
   AddTo(columns, *sums);
@@ -112,7 +114,7 @@ absl::Status StepComputer::ComputeMine(const StepRequest& request, const Layout&
   const auto columns = static_cast<size_t>(layout.columns);
   for (size_t i = 0; i < layout.positions.size(); ++i) {
     const auto count = static_cast<size_t>(layout.positions[i].size());
-    RETURN_IF_ERROR(ComputeGroup(request.step, samples.first(count),
+    RETURN_IF_ERROR(ComputeGroup(request, samples.first(count),
                                  layout.mine.begin + static_cast<int>(i),
                                  statistics.subspan(i * columns, columns)));
     samples = samples.subspan(count);

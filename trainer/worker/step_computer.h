@@ -37,6 +37,7 @@ struct StepRequest {
   bool interrupted = false;  // others may have begun it, in a view that has broken
   bool last = false;         // no other one is to be made after it
   bool validate = false;     // the state before
+  double loss_scale = 1;     // workload::Client's
   std::vector<int64_t> control;
   net::Deadline deadline = net::Deadline::Never();
 };
@@ -112,7 +113,7 @@ class StepComputer {
   void ExpectNext(const StepRequest& request);
   absl::Status ComputeMine(const StepRequest& request, const Layout& layout,
                            std::span<const int64_t> samples, std::span<double> statistics);
-  absl::Status ComputeGroup(int64_t step, std::span<const int64_t> samples, int group,
+  absl::Status ComputeGroup(const StepRequest& request, std::span<const int64_t> samples, int group,
                             std::span<double> columns);
   int MetricColumns() const;
   absl::Status ValidateMine(const Layout& layout, std::span<double> statistics);

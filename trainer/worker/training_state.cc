@@ -38,22 +38,38 @@ void Follow(float momentum, std::span<const float> gradient, std::span<float> va
   for (size_t i = 0; i < values.size(); ++i) values[i] += momentum * (gradient[i] - values[i]);
 }
 
+// What an optimizer moves.
+std::vector<numerics::WeightTensor> WeightsOf(std::span<const engine::Tensor> tensors) {
+  std::vector<numerics::WeightTensor> weights;
+  for (const engine::Tensor& tensor : tensors) {
+    if (tensor.momentum != 0) continue;
+    weights.push_back({tensor.name, tensor.shape, tensor.offset, tensor.size});
+  }
+  return weights;
+}
+
 }  // namespace
 
 TrainingState::TrainingState(workload::Workload& workload, const optimizer::Optimizer& rule,
-                             bool keep_best, const ServedRanges& served)
+                             bool keep_best, const ServedRanges& served,
+                             const NumericsOptions& options)
     : workload_(workload),
       rule_(rule),
       keep_best_(keep_best),
-      best_(keep_best ? workload.parameters().size() : 0) {
+      best_(keep_best ? workload.parameters().size() : 0),
+      numerics_(options.spec, options.seed, WeightsOf(tensors())) {
   AddCourse(course_, metrics(), parts_);
+  numerics_.Register(parts_);
+  std::size_t weights = 0;
   for (const engine::Tensor& tensor : tensors()) {
     const auto holds = [&](const parameter_server::RowRange& range) {
       return range.Holds(static_cast<std::uint64_t>(tensor.offset));
     };
     if (std::ranges::any_of(served, holds)) continue;
-    held_.push_back({tensor, {}});
+    held_.push_back({tensor, {}, 0});
     if (tensor.momentum != 0) continue;
+    held_.back().weights = weights++;
+    numerics_.Begin(held_.back().weights, PartOf(tensor, workload_.parameters()));
     held_.back().vectors = optimizer::NewState(rule, static_cast<size_t>(tensor.size));
   }
   for (Held& held : held_) {
@@ -93,6 +109,8 @@ void TrainingState::Apply(double learning_rate, int64_t batch, const Values& mea
       clip_norm == 0 ? scale : scale * static_cast<float>(Clipped(gradient, scale, clip_norm));
   ++course_.step;
   course_.training = means;
+  optimizer::Update update{.learning_rate = learning_rate,
+                           .number = course_.step - numerics_.skipped()};
   for (Held& held : held_) {
     const std::span<float> of_tensor = PartOf(held.tensor, gradient);
     const bool follows = held.tensor.momentum != 0;
@@ -101,9 +119,21 @@ void TrainingState::Apply(double learning_rate, int64_t batch, const Values& mea
       Follow(held.tensor.momentum, of_tensor, PartOf(held.tensor, workload_.parameters()));
       continue;
     }
-    optimizer::Apply(rule_, {.learning_rate = learning_rate, .number = course_.step},
-                     PartOf(held.tensor, workload_.parameters()), of_tensor, held.vectors);
+    const std::span<float> weights = PartOf(held.tensor, workload_.parameters());
+    const numerics::WeightUpdate of_weights{
+        .tensor = held.weights, .step = course_.step, .samples = batch};
+    numerics_.BeforeUpdate(of_weights, of_tensor);
+    update.whole_matrix = held.tensor.shape.size() > 1;
+    optimizer::Apply(rule_, update, weights, of_tensor, held.vectors);
+    numerics_.AfterUpdate(of_weights, weights);
   }
+  numerics_.Applied();
+}
+
+void TrainingState::Skip(const Values& means) {
+  ++course_.step;
+  if (std::isfinite(means[0])) course_.training = means;
+  numerics_.Skipped();
 }
 
 void TrainingState::TakeValidation(const Validated& validated) {

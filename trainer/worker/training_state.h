@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of training that every member holds: parameters, what the optimizer keeps, the best
-// parameters and the course.
+// parameters, what narrow numbers need (trainer/numerics) and the course.
 //
 // Where parameter servers hold some of the tensors, their newest values and what their optimizer
 // keeps are no part of it: a member reads those for each step, and servers may be ahead of it. The
@@ -15,7 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/checkpoint/state_parts.h"
+#include "trainer/numerics/numerics.h"
 #include "trainer/optimizer/optimizer.h"
 #include "trainer/parameter_server/job_tables.h"
 #include "trainer/worker/course.h"
@@ -23,15 +25,21 @@
 
 namespace starling::worker {
 
+// In which numbers a network is computed and kept; none with servers.
+struct NumericsOptions {
+  v1alpha1::Numerics spec = {};
+  std::uint64_t seed = 0;
+};
+
 // Confined to the training loop's thread.
 class TrainingState {
  public:
   using ServedRanges = std::vector<parameter_server::RowRange>;
 
-  // `workload` and `rule` outlive this. The parameters are the workload's. `served`: which of them
-  // lie on servers, whole tensors, ascending.
+  // `workload` and `rule` outlive this. The parameters are the workload's, which are rounded here
+  // to those that weights may be. `served`: which of them lie on servers, whole tensors, ascending.
   TrainingState(workload::Workload& workload, const optimizer::Optimizer& rule, bool keep_best,
-                const ServedRanges& served = {});
+                const ServedRanges& served = {}, const NumericsOptions& numerics = {});
 
   const Course& course() const { return course_; }
   std::span<const float> parameters() const { return workload_.parameters(); }
@@ -47,6 +55,10 @@ class TrainingState {
   // gradient whose norm over all tensors is larger is made this long first (Pascanu et al. 2013).
   void Apply(double learning_rate, int64_t batch, const Values& means, std::span<float> gradient,
              double clip_norm = 0);
+  // The step is left out, for its gradient is not finite (numerics().CanSkip()): only the course
+  // goes on.
+  void Skip(const Values& means);
+  const numerics::Numerics& numerics() const { return numerics_; }
   // The state was validated: part of the step from it to the next.
   void TakeValidation(const Validated& validated);
 
@@ -64,6 +76,7 @@ class TrainingState {
   struct Held {
     engine::Tensor tensor;
     std::vector<optimizer::StateVector> vectors;
+    std::size_t weights = 0;  // its place among the tensors that numerics know
   };
 
   workload::Workload& workload_;
@@ -72,6 +85,7 @@ class TrainingState {
   Course course_;
   std::vector<Held> held_;
   std::vector<float> best_;  // empty without keepBest
+  numerics::Numerics numerics_;
   checkpoint::StateParts parts_;
 };
 

@@ -59,6 +59,7 @@ absl::StatusOr<Sums> Classification::Compute(std::span<const std::int64_t> sampl
                    samples_.Gather(datasets_.train, samples, client.epoch));
   client.loaded();
   engine_->NextSamples(samples, client.epoch);
+  engine_->ScaleLoss(static_cast<float>(client.loss_scale));
   ASSIGN_OR_RETURN(const engine::BatchSums sums,
                    engine_->ComputeGradients(view.features, view.labels, client.push));
   return ToSums(sums, samples.size(), declaration().metrics.size());

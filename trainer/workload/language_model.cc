@@ -60,6 +60,7 @@ absl::StatusOr<Sums> LanguageModel::Compute(std::span<const std::int64_t> sample
   Gather(*train_, samples);
   client.loaded();
   engine_->NextSamples(samples, client.epoch);
+  engine_->ScaleLoss(static_cast<float>(client.loss_scale));
   ASSIGN_OR_RETURN(const engine::BatchSums sums,
                    engine_->ComputeGradients(given_, wanted_, client.push));
   return ToSums(sums.loss, std::ssize(samples));

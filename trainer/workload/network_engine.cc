@@ -16,6 +16,7 @@
 #include "common/status/macros.h"
 #include "nlohmann/json.hpp"
 #include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/numerics/numerics.h"
 #include "trainer/workload/initial_model.h"
 
 namespace starling::workload {
@@ -58,6 +59,7 @@ absl::StatusOr<OpenedNetwork> OpenNetwork(const v1alpha1::TrainingJobSpec& spec,
   config.micro_batch = spec.dataset().micro_batch_size();
   const v1alpha1::AllReduce& exchange = spec.exchange().all_reduce();
   if (exchange.has_bucket_bytes()) config.bucket_bytes = exchange.bucket_bytes();
+  config.round = numerics::ComputeRounding(spec.numerics());
   engine::OpenedEngine opened;
   open(config, &opened);
   OpenedNetwork network;

@@ -35,9 +35,9 @@ struct OpenedNetwork {
   Description description;
 };
 
-// Opens `config` with the job's seed and size of buckets. Where the job has an initial model, its
-// tensors are read, and its digest becomes part of `data_digest`: workers that begin differently
-// must not train together, as those with other data. Errors name the field.
+// Opens `config` with the job's seed, size of buckets and numbers. Where the job has an initial
+// model, its tensors are read, and its digest becomes part of `data_digest`: workers that begin
+// differently must not train together, as those with other data. Errors name the field.
 absl::StatusOr<OpenedNetwork> OpenNetwork(const v1alpha1::TrainingJobSpec& spec,
                                           const EngineLibrary& library, engine::EngineConfig config,
                                           std::string& data_digest);

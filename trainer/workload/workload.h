@@ -87,6 +87,9 @@ struct Client {
   // Which pass over the training set the samples are of, from 1: what is drawn for a sample depends
   // on it.
   std::int64_t epoch = 1;
+  // What a network's loss is multiplied by while it is computed in narrow numbers
+  // (Engine::ScaleLoss); gradients come as if it were not.
+  double loss_scale = 1;
 };
 
 // For a model that is a table of rows of which each sample uses few. Parameter servers keep rows
