@@ -71,7 +71,7 @@ class Members {
     if (options.secret.empty()) options.secret = "secret of the tests";
     auto transport = OpenTransport(options);
     STARLING_CHECK(transport.ok(), transport.status().ToString().c_str());
-    peers_.push_back({options.member, (*transport)->address()});
+    peers_.push_back({options.member, (*transport)->address(), options.member});
     transports_.push_back(*std::move(transport));
     return static_cast<int>(peers_.size()) - 1;
   }

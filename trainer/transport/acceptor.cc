@@ -38,6 +38,7 @@ bool HasEnded(int fd) {
 Acceptor::Acceptor(std::vector<net::FileDescriptor> listeners, const Options& options)
     : listeners_(std::move(listeners)),
       member_(options.member),
+      network_(NetworkOf(options.shaping)),
       key_(Handshake::Key(options.secret, options.job)),
       encrypted_(options.encrypted),
       max_half_open_(static_cast<std::size_t>(options.max_half_open)),
@@ -243,6 +244,9 @@ void Acceptor::Decide(Stranger stranger) {
   if (hello.acceptor != member_) return refuse(Answer::kWrongMember);
   if (hello.encrypted != encrypted_) return refuse(Answer::kEncryption);
   if (hello.view < fence_) return refuse(Answer::kFenced);
+  if (hello.network != 0 && network_ != 0 && hello.network != network_) {
+    return refuse(Answer::kNetwork);
+  }
   if (opened_ && hello.view == opened_view_) {
     if (opening_ == nullptr) return refuse(Answer::kClosed);
     return AcceptInto(*opening_, hello.dialer, std::move(stranger.socket), *stranger.handshake);

@@ -91,6 +91,7 @@ class Acceptor {
 
   const std::vector<net::FileDescriptor> listeners_;
   const std::string member_;
+  const std::uint64_t network_;  // that is emulated
   const std::string key_;
   const bool encrypted_;
   const std::size_t max_half_open_;

@@ -44,6 +44,10 @@ absl::Status Refusal(const Verdict& verdict, const Hello& hello) {
       return absl::FailedPreconditionError(
           hello.encrypted ? "refused: its links are not encrypted, this member's are"
                           : "refused: its links are encrypted, this member's are not");
+    case Answer::kNetwork:
+      return absl::UnimplementedError(
+          "refused: it runs on another machine, or emulates another network; all members of a job "
+          "with spec.experiment.network run on one machine");
     case Answer::kBusy:
       return absl::UnavailableError("refused: too many Hellos of later views wait there");
   }

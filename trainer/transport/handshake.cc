@@ -16,8 +16,8 @@ namespace {
 
 static_assert(kMaxMemberIdBytes < kMemberFieldBytes);
 
-constexpr std::string_view kPlainMagic = "STRLNG-1";
-constexpr std::string_view kEncryptedMagic = "STRLNGE1";
+constexpr std::string_view kPlainMagic = "STRLNG-2";
+constexpr std::string_view kEncryptedMagic = "STRLNGE2";
 constexpr std::string_view kAcceptorLabel = "acceptor";
 constexpr std::string_view kDialerLabel = "dialer";
 constexpr std::string_view kVerdictLabel = "verdict";
@@ -58,9 +58,10 @@ HelloBytes Encode(const Hello& hello) {
   const std::string_view magic = hello.encrypted ? kEncryptedMagic : kPlainMagic;
   std::memcpy(out.data(), magic.data(), magic.size());
   std::memcpy(out.data() + 8, &hello.view, 8);
-  std::memcpy(out.data() + 16, hello.nonce.data(), kNonceBytes);
-  PutMember(hello.dialer, out.data() + 16 + kNonceBytes);
-  PutMember(hello.acceptor, out.data() + 16 + kNonceBytes + kMemberFieldBytes);
+  std::memcpy(out.data() + 16, &hello.network, 8);
+  std::memcpy(out.data() + 24, hello.nonce.data(), kNonceBytes);
+  PutMember(hello.dialer, out.data() + 24 + kNonceBytes);
+  PutMember(hello.acceptor, out.data() + 24 + kNonceBytes + kMemberFieldBytes);
   return out;
 }
 
@@ -70,9 +71,10 @@ absl::StatusOr<Hello> DecodeHello(const HelloBytes& bytes) {
   hello.encrypted = magic == kEncryptedMagic;
   if (!hello.encrypted && magic != kPlainMagic) return absl::InvalidArgumentError("not a Hello");
   std::memcpy(&hello.view, bytes.data() + 8, 8);
-  std::memcpy(hello.nonce.data(), bytes.data() + 16, kNonceBytes);
-  ASSIGN_OR_RETURN(hello.dialer, GetMember(bytes.data() + 16 + kNonceBytes));
-  ASSIGN_OR_RETURN(hello.acceptor, GetMember(bytes.data() + 16 + kNonceBytes + kMemberFieldBytes));
+  std::memcpy(&hello.network, bytes.data() + 16, 8);
+  std::memcpy(hello.nonce.data(), bytes.data() + 24, kNonceBytes);
+  ASSIGN_OR_RETURN(hello.dialer, GetMember(bytes.data() + 24 + kNonceBytes));
+  ASSIGN_OR_RETURN(hello.acceptor, GetMember(bytes.data() + 24 + kNonceBytes + kMemberFieldBytes));
   return hello;
 }
 

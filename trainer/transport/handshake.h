@@ -2,7 +2,8 @@
 // How two members recognise one another before a link carries anything.
 //
 //   dialer                                acceptor
-//     Hello{view, nonce, both ids}  ->
+//     Hello{view, nonce, both ids,  ->
+//           emulated network}
 //                                   <-    Challenge{nonce, proof that I know the key}
 //     Proof{that I know the key}    ->
 //                                   <-    Verdict{accepted, or why not and my fence; authenticated}
@@ -32,7 +33,7 @@ namespace starling::transport {
 
 inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kMemberFieldBytes = 128;
-inline constexpr std::size_t kHelloBytes = 8 + 8 + kNonceBytes + 2 * kMemberFieldBytes;
+inline constexpr std::size_t kHelloBytes = 8 + 8 + 8 + kNonceBytes + 2 * kMemberFieldBytes;
 inline constexpr std::size_t kProofBytes = 32;
 inline constexpr std::size_t kChallengeBytes = kNonceBytes + kProofBytes;
 inline constexpr std::size_t kVerdictBytes = 8 + 8 + kProofBytes;
@@ -45,6 +46,7 @@ using VerdictBytes = std::array<std::byte, kVerdictBytes>;
 struct Hello {
   bool encrypted = false;  // what the link will be
   std::uint64_t view = 0;
+  std::uint64_t network = 0;  // which is emulated: NetworkOf(shaping)
   std::array<std::byte, kNonceBytes> nonce = {};
   std::string dialer;    // member ids, at most kMaxMemberIdBytes
   std::string acceptor;  // whom the dialer means to reach
@@ -58,6 +60,7 @@ enum class Answer : std::uint64_t {
   kClosed = 5,       // the acceptor had this link already, or is done with the view
   kBusy = 6,         // too many parked
   kEncryption = 7,   // the acceptor's links are encrypted and the dialer's not, or the reverse
+  kNetwork = 8,      // another network is emulated here, or by another machine's clock
 };
 
 struct Verdict {

@@ -27,6 +27,7 @@
 #include "common/net/deadline.h"
 #include "trainer/transport/arena.h"
 #include "trainer/transport/ledger.h"
+#include "trainer/transport/shaping.h"
 
 namespace starling::transport {
 
@@ -103,6 +104,9 @@ class Mesh {
   virtual bool SharesMemory(int peer) const = 0;
   // Whether what goes to and from `peer` is encrypted on its way. Thread-safe.
   virtual bool Encrypts(int peer) const = 0;
+
+  // The network that is emulated between the ranks, if one is.
+  virtual const Shaping& shaping() const = 0;
 
   // PostSend or PostReceive, and Wait.
   absl::Status Send(int peer, Tag tag, std::span<const std::byte> data, net::Deadline deadline) {

@@ -2,6 +2,8 @@
 #include "trainer/transport/shaper.h"
 
 #include <algorithm>
+#include <random>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -72,6 +74,42 @@ TEST(Shaper, KnowsABoundedNumberOfFrames) {
   for (std::int64_t i = 0; i < 10'000; ++i) {
     ASSERT_EQ(shaper.Arrive(i * 5 * kMillisecond, 1000, 0), (i * 5 + 2) * kMillisecond);
   }
+}
+
+// Frames of any sizes, handed over at any times: none is ever in the card with another, nor earlier
+// than it can be, so that no stretch of time has more bytes than the rate allows.
+TEST(Shaper, NeverReceivesFasterThanItsRate) {
+  std::mt19937 random(7);
+  for (int turn = 0; turn < 50; ++turn) {
+    Shaper shaper = NewShaper();
+    std::vector<std::pair<std::int64_t, std::int64_t>> busy;
+    for (int i = 0; i < 200; ++i) {
+      const std::int64_t left = kMillisecond * (100 + static_cast<std::int64_t>(random() % 300));
+      const std::size_t bytes = 1000 * (1 + random() % 3);
+      const std::int64_t takes = static_cast<std::int64_t>(bytes) * 1000;
+      const std::int64_t end = shaper.Arrive(left, bytes, 0);
+      ASSERT_GE(end, left + 2 * kMillisecond);
+      busy.emplace_back(end - takes, end);
+    }
+    std::sort(busy.begin(), busy.end());
+    for (std::size_t i = 1; i < busy.size(); ++i) ASSERT_GE(busy[i].first, busy[i - 1].second);
+  }
+}
+
+// It never falls behind by more than is in its way: a card that is late always works.
+TEST(Shaper, IsNeverIdleWhileSomethingWaits) {
+  Shaper shaper = NewShaper();
+  std::int64_t last = 0;
+  for (int i = 0; i < 1000; ++i) {
+    last = std::max(last, shaper.Arrive(100 * kMillisecond, 1000, 0));
+  }
+  EXPECT_EQ(last, (100 + 2 + 999) * kMillisecond);
+}
+
+TEST(Shaper, SavesNothingUpWhileIdle) {
+  Shaper shaper = NewShaper();
+  EXPECT_EQ(shaper.Depart(1000, 10 * kMillisecond), 11 * kMillisecond);
+  EXPECT_EQ(shaper.Depart(2000, 1000 * kMillisecond), 1002 * kMillisecond);
 }
 
 }  // namespace

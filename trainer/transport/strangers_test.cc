@@ -197,7 +197,7 @@ TEST(Handshake, HelloReadsAsItWasWrittenAndNamesTwoMembers) {
   EXPECT_EQ(read->nonce, hello.nonce);
   EXPECT_EQ(read->dialer, hello.dialer);
   EXPECT_EQ(read->acceptor, hello.acceptor);
-  constexpr std::size_t kDialer = 8 + 8 + kNonceBytes, kAcceptor = kDialer + kMemberFieldBytes;
+  constexpr std::size_t kDialer = 8 + 8 + 8 + kNonceBytes, kAcceptor = kDialer + kMemberFieldBytes;
   const std::pair<std::size_t, char> changes[] = {{0, 'x'},               // another magic
                                                   {7, '2'},               // or version
                                                   {kAcceptor, 0},         // nobody

@@ -43,6 +43,12 @@ std::string PeerName(int rank, const Peer& peer) {
   return absl::StrCat("rank ", rank, " (", peer.member, " at ", peer.address, ")");
 }
 
+bool OnOneHost(const Peer& a, const Peer& b, const Shaping& shaping) {
+  if (!shaping.enabled() || shaping.pods_per_host <= 1) return false;
+  const std::string host = HostOf(a.pod, shaping.pods_per_host);
+  return !host.empty() && host == HostOf(b.pod, shaping.pods_per_host);
+}
+
 StreamMesh::Drive::Drive(StreamMesh& mesh) : mesh_(mesh) {
   sync::MutexLock lock(mesh_.mutex_);
   STARLING_CHECK(!mesh_.driving_, "one thread at a time uses a mesh");
@@ -58,17 +64,17 @@ StreamMesh::Drive::~Drive() {
 
 StreamMesh::StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
                        std::vector<std::unique_ptr<Stream>> streams, const Options& options,
-                       Ledger& ledger)
+                       Ledger& ledger, std::shared_ptr<HostCard> card)
     : view_(view),
       members_(std::move(members)),
       rank_(rank),
       near_(EachOf(streams, &Stream::shares_cores)),
       encrypted_(EachOf(streams, &Stream::encrypted)),
-      shaped_(options.shaping.enabled()),
+      shaping_(options.shaping),
       spin_(AllowedSpin(options.spin,
                         1 + static_cast<int>(std::count(near_.begin(), near_.end(), true)),
                         CoresHere())) {
-  shaper = Shaper(options.shaping);
+  shaper = Shaper(options.shaping, std::move(card));
   early_allowance = options.max_early_bytes;
   LinkOwner& owner = *this;
   for (int peer = 0; peer < size(); ++peer) {
@@ -77,7 +83,8 @@ StreamMesh::StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
     if (peer == rank_) continue;
     links_.back() =
         std::make_unique<Link>(std::move(streams[peer]), view_, PeerName(peer, members_[peer]),
-                               owner, *counters_.back(), ledger.Counter(member(peer)));
+                               !OnOneHost(members_[rank_], members_[peer], shaping_), owner,
+                               *counters_.back(), ledger.Counter(member(peer)));
   }
 }
 

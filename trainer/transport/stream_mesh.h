@@ -28,12 +28,17 @@ namespace starling::transport {
 // As errors call it.
 std::string PeerName(int rank, const Peer& peer);
 
+// Whether nothing is emulated between the two, for they share a card.
+bool OnOneHost(const Peer& a, const Peer& b, const Shaping& shaping);
+
 // Confined to one thread at a time, except Wake, Cancel, status and traffic.
 class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
  public:
-  // `streams` has one for each member, null for `rank` itself.
+  // `streams` has one for each member, null for `rank` itself. `card` is that of this member's
+  // emulated host, null if it shares none.
   StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
-             std::vector<std::unique_ptr<Stream>> streams, const Options& options, Ledger& ledger);
+             std::vector<std::unique_ptr<Stream>> streams, const Options& options, Ledger& ledger,
+             std::shared_ptr<HostCard> card = nullptr);
   ~StreamMesh() override;
 
   std::uint64_t view() const override { return view_; }
@@ -55,6 +60,7 @@ class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
   Traffic traffic(int peer) const override;
   bool SharesMemory(int peer) const override { return near_[static_cast<std::size_t>(peer)]; }
   bool Encrypts(int peer) const override { return encrypted_[static_cast<std::size_t>(peer)]; }
+  const Shaping& shaping() const override { return shaping_; }
 
  private:
   struct Transfer {
@@ -122,7 +128,7 @@ class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
   const int rank_;
   const std::vector<bool> near_;       // by rank: shares memory with this one
   const std::vector<bool> encrypted_;  // by rank
-  const bool shaped_;
+  const Shaping shaping_;
   const absl::Duration spin_;
   std::vector<std::unique_ptr<TrafficCounter>> counters_;
   std::vector<std::unique_ptr<Link>> links_;  // by rank; null for our own

@@ -31,7 +31,7 @@ void Pause() {
 // sockets; then all learn whether all have it.
 absl::StatusOr<Arena*> StreamMesh::ShareArena(net::Deadline deadline) {
   if (!arena_.has_value()) {
-    bool near = size() <= Arena::kMostRanks && !shaped_;
+    bool near = size() <= Arena::kMostRanks && !shaping_.enabled();
     for (int peer = 0; peer < size(); ++peer) near = near && (peer == rank_ || near_[peer]);
     ASSIGN_OR_RETURN(near, AllAgree(near, 0, deadline));
     bool made = false;

@@ -99,6 +99,7 @@ class StreamTransport::Assembly {
     for (int rank = 0; rank < rank_; ++rank) {
       Hello hello{transport_.options_.encrypted,
                   view_,
+                  NetworkOf(transport_.options_.shaping),
                   {},
                   transport_.options_.member,
                   members_[rank].member};
@@ -215,9 +216,39 @@ absl::StatusOr<std::unique_ptr<Mesh>> StreamTransport::Open(std::uint64_t view,
                                                             int rank, net::Deadline deadline,
                                                             Cancellation* cancellation) {
   RETURN_IF_ERROR(CheckMembers(members, rank, options_.member));
+  ASSIGN_OR_RETURN(std::shared_ptr<HostCard> card, CardOf(members, rank));
   Assembly assembly(*this, view, members, rank, deadline, cancellation);
   ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Stream>> streams, assembly.Run());
-  return std::make_unique<StreamMesh>(view, members, rank, std::move(streams), options_, *ledger_);
+  if (card != nullptr) RETURN_IF_ERROR(CheckCard(*card, members, rank));
+  return std::make_unique<StreamMesh>(view, members, rank, std::move(streams), options_, *ledger_,
+                                      std::move(card));
+}
+
+absl::StatusOr<std::shared_ptr<HostCard>> StreamTransport::CardOf(const std::vector<Peer>& members,
+                                                                  int rank) const {
+  const Peer& self = members[static_cast<std::size_t>(rank)];
+  const auto beside = [&](const Peer& peer) {
+    return peer.member != self.member && OnOneHost(peer, self, options_.shaping);
+  };
+  if (std::ranges::none_of(members, beside)) return nullptr;
+  ASSIGN_OR_RETURN(auto card, HostCard::Open(options_.shaping.card_folder,
+                                             HostOf(self.pod, options_.shaping.pods_per_host)));
+  card->SitDown(self.member);
+  return card;
+}
+
+// All have sat down before their links stood.
+absl::Status StreamTransport::CheckCard(HostCard& card, const std::vector<Peer>& members,
+                                        int rank) const {
+  for (int peer = 0; peer < static_cast<int>(members.size()); ++peer) {
+    if (!OnOneHost(members[peer], members[rank], options_.shaping)) continue;
+    if (card.Sits(members[peer].member)) continue;
+    return absl::UnimplementedError(absl::StrCat(
+        PeerName(peer, members[peer]), " does not see ", options_.shaping.card_folder,
+        ", where members of one emulated host share a card: run the job on one machine without "
+        "containers, or leave spec.experiment.network.podsPerHost out"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace starling::transport

@@ -9,6 +9,7 @@
 
 #include "trainer/transport/acceptor.h"
 #include "trainer/transport/dialing.h"
+#include "trainer/transport/host_card.h"
 #include "trainer/transport/ledger.h"
 #include "trainer/transport/transport.h"
 
@@ -40,6 +41,11 @@ class StreamTransport : public Transport {
   const std::string address_;
   const Options options_;
   const std::unique_ptr<Connector> connector_;
+  // The card that this member shares with others of `members`; null: none.
+  absl::StatusOr<std::shared_ptr<HostCard>> CardOf(const std::vector<Peer>& members,
+                                                   int rank) const;
+  absl::Status CheckCard(HostCard& card, const std::vector<Peer>& members, int rank) const;
+
   const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   Acceptor acceptor_;
 };

@@ -25,6 +25,7 @@
 #include "trainer/transport/cancellation.h"
 #include "trainer/transport/ledger.h"
 #include "trainer/transport/mesh.h"
+#include "trainer/transport/shaping.h"
 #include "trainer/transport/spin.h"
 
 namespace starling::transport {
@@ -32,17 +33,9 @@ namespace starling::transport {
 struct Peer {
   std::string member;   // id: pod UID and start number, at most kMaxMemberIdBytes
   std::string address;  // as Transport::address() of that member shows it
+  std::string pod{};    // its name, by which it has a place on an emulated host (shaping.h)
 };
 inline constexpr std::size_t kMaxMemberIdBytes = 120;
-
-// An emulated network between the ranks of a mesh: every frame arrives `delay` after its last byte
-// left, a rank sends and receives at most `bytes_per_second` (0: as fast as the machine can).
-struct Shaping {
-  absl::Duration delay = absl::ZeroDuration();
-  double bytes_per_second = 0;
-
-  bool enabled() const { return delay > absl::ZeroDuration() || bytes_per_second > 0; }
-};
 
 struct Options {
   std::string member;  // this member's id

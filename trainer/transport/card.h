@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// An emulated network card: when it is busy. Times are nanoseconds of any one clock.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace starling::transport {
+
+// Plain data, so that it may lie in memory that processes share. Thread-compatible.
+class Card {
+ public:
+  // When what takes so long has left, if it is handed over `now`.
+  std::int64_t Send(std::int64_t now, std::int64_t takes) {
+    send_free_ = std::max(send_free_, now) + takes;
+    return send_free_;
+  }
+
+  // When what takes so long has come, if its first byte can come at `begin`. Frames may be told in
+  // any order: each takes the first time at which it fits between the others, so it does not matter
+  // which process, or which of its sockets, is read first.
+  std::int64_t Receive(std::int64_t begin, std::int64_t takes) {
+    if (takes == 0) return begin;
+    // What is known is disjoint and in order: only what ends later can be in the way.
+    Busy* const end = busy_.data() + count_;
+    Busy* next = std::upper_bound(busy_.data(), end, begin, [](std::int64_t time, const Busy& one) {
+      return time < one.end;
+    });
+    for (; next != end && next->begin < begin + takes; ++next) begin = next->end;
+    Insert(next, {begin, begin + takes});
+    return begin + takes;
+  }
+
+ private:
+  struct Busy {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+  };
+  static constexpr std::size_t kMost = 256;
+
+  void Insert(Busy* place, Busy busy) {
+    if (place != busy_.data() && place[-1].end == busy.begin) {
+      place[-1].end = busy.end;
+      return;
+    }
+    if (count_ == kMost) {  // what is long past need not be known: gaps there are closed
+      busy_[1].begin = std::min(busy_[0].begin, busy_[1].begin);
+      std::copy(busy_.begin() + 1, busy_.end(), busy_.begin());
+      --count_;
+      if (place <= busy_.data() + 1) return;  // it lies there, or before all of them
+      --place;
+    }
+    std::copy_backward(place, busy_.data() + count_, busy_.data() + count_ + 1);
+    *place = busy;
+    ++count_;
+  }
+
+  std::int64_t send_free_ = 0;
+  std::size_t count_ = 0;
+  std::array<Busy, kMost> busy_ = {};
+};
+static_assert(std::is_trivially_copyable_v<Card>);
+
+}  // namespace starling::transport
