@@ -19,6 +19,7 @@ int ScaleCommand(Session& session, const Arguments& arguments);
 int SuspendCommand(Session& session, const Arguments& arguments);
 int ResumeCommand(Session& session, const Arguments& arguments);
 int CheckpointCommand(Session& session, const Arguments& arguments);
+int TraceCommand(Session& session, const Arguments& arguments);
 int DeleteCommand(Session& session, const Arguments& arguments);
 int ValidateCommand(Session& session, const Arguments& arguments);
 int PlanCommand(Session& session, const Arguments& arguments);

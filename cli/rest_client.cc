@@ -349,6 +349,14 @@ absl::StatusOr<Json> RestClient::Usage(std::string_view ns, const std::string& f
   return Ask({"GET", absl::StrCat(of, "/usage", Query({{"from", from}, {"to", to}})), "", {}});
 }
 
+absl::StatusOr<std::string> RestClient::Trace(const ObjectKey& job, std::string& request) {
+  const http::Request asked{"GET", JobPath(job) + "/trace", "", {}};
+  ASSIGN_OR_RETURN(http::Response answer, http_->Exchange(asked));
+  if (answer.status < 200 || answer.status > 299) return StatusOfProblem(answer);
+  request = std::string(answer.Header("X-Trace-Request"));
+  return std::move(answer.body);
+}
+
 absl::StatusOr<Json> RestClient::Update(const ResourceKind& kind, const Json& object) {
   RETURN_IF_ERROR(OnlyJobs(kind));
   if (kube::ResourceVersionOf(object).empty()) {

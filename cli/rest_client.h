@@ -91,6 +91,8 @@ class RestClient final : public kube::KubeClient {
   // One of them, the newest of its name unless `uid` says which: "job", and "events" and "metrics"
   // as REST answers.
   absl::StatusOr<kube::Json> PastJob(const kube::ObjectKey& job, std::string_view uid);
+  // What was recorded of a job's time, packed, and the request that it was for. NotFound: nothing.
+  absl::StatusOr<std::string> Trace(const kube::ObjectKey& job, std::string& request);
   // Lines of a job's pods as events `log` with "pod" and "line"; of one pod if `pod` is not empty.
   std::unique_ptr<EventStream> Logs(const kube::ObjectKey& job, std::string_view pod, bool follow,
                                     std::optional<std::int64_t> tail);

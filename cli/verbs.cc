@@ -198,6 +198,29 @@ Verb Checkpoint() {
           .run = CheckpointCommand};
 }
 
+Verb Trace() {
+  return {
+      .name = "trace",
+      .usage = "NAME [flags]",
+      .summary = "Record what a running job's time goes by with, for a trace viewer",
+      .examples =
+          "  starling trace digits\n"
+          "  starling trace digits --steps 200 -o digits.json.gz\n",
+      .details =
+          "Writes a Chrome trace, which https://ui.perfetto.dev and chrome://tracing open: of each "
+          "process\nwhat it does when, its steps, and each bucket's way through the exchange, with "
+          "views and\nincidents. Of a job that has ended: what was recorded last.\n",
+      .flags = {{.name = "steps", .value = "N", .help = "of each worker (50)"},
+                {.name = "time", .value = "DURATION", .help = "at most so long (30s)"},
+                {.name = "output",
+                 .letter = 'o',
+                 .value = "FILE",
+                 .help = "where to (NAME-trace.json); .gz: packed; -: stdout"}},
+      .min_names = 1,
+      .max_names = 1,
+      .run = TraceCommand};
+}
+
 Verb Delete() {
   return {.name = "delete",
           .usage = "[job] NAME [flags]",
@@ -370,9 +393,9 @@ const std::vector<Flag>& CommonFlags() {
 
 const std::vector<Verb>& Verbs() {
   static const auto& verbs = *new std::vector<Verb>{
-      Run(),  Submit(),  Watch(),    Up(),     Down(),       Get(),     Describe(),
-      Logs(), Scale(),   Suspend(),  Resume(), Checkpoint(), Delete(),  Validate(),
-      Plan(), Predict(), Evaluate(), Usage(),  Explain(),    Version(), Completion()};
+      Run(),     Submit(),   Watch(),  Up(),         Down(),    Get(),       Describe(), Logs(),
+      Scale(),   Suspend(),  Resume(), Checkpoint(), Trace(),   Delete(),    Validate(), Plan(),
+      Predict(), Evaluate(), Usage(),  Explain(),    Version(), Completion()};
   return verbs;
 }
 

@@ -100,6 +100,7 @@ std::map<int, std::set<std::string>> CodesOf(const Route& route) {
 // What a body is that no schema describes.
 std::string_view MediaTypeOf(const Route& route) {
   if (!route.response.empty()) return "application/json";
+  if (route.operation == Operation::kGetTrace) return "application/gzip";
   return route.operation == Operation::kGetModel ? "application/octet-stream"
                                                  : "text/plain; charset=utf-8";
 }

@@ -36,8 +36,10 @@ struct ResourceGroup {
   std::string_view group;
 };
 // To add a resource: its group, by which the API server knows it.
-constexpr ResourceGroup kResourceGroups[] = {
-    {"trainingjobs", "starling.dev"}, {"pods", ""}, {"events", "events.k8s.io"}};
+constexpr ResourceGroup kResourceGroups[] = {{"trainingjobs", "starling.dev"},
+                                             {"pods", ""},
+                                             {"configmaps", ""},
+                                             {"events", "events.k8s.io"}};
 
 constexpr AccessRight kReadsJob{"get", "starling.dev", "trainingjobs"};
 

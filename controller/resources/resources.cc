@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "api/spec/trace_request.h"
 #include "common/net/ports.h"
 #include "controller/resources/credentials.h"
 #include "controller/resources/objects.h"
@@ -85,6 +86,15 @@ kubernetes::Secret BuildSecret(const JobIdentity& job, const JobCredentials& cre
     data[PrivateKeyKey(role)] = leaf.key;
   }
   return secret;
+}
+
+kubernetes::ConfigMap BuildTrace(const JobIdentity& job, std::string_view request,
+                                 std::string_view packed) {
+  kubernetes::ConfigMap config;
+  *config.mutable_metadata() = Owned(job, spec::TraceConfigName(job.name));
+  (*config.mutable_metadata()->mutable_annotations())[spec::kTraceRequest] = Text(request);
+  (*config.mutable_binary_data())[spec::kTraceKey] = Text(packed);
+  return config;
 }
 
 kubernetes::ConfigMap BuildConfig(const JobIdentity& job, std::int64_t generation,

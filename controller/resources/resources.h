@@ -86,6 +86,10 @@ kubernetes::PodDisruptionBudget BuildBudget(const JobIdentity& job, Role role);
 // The job's secret: the data-plane key and a leaf for each role, of which a pod mounts its own.
 kubernetes::Secret BuildSecret(const JobIdentity& job, const JobCredentials& credentials);
 
+// What was recorded for a request (api/spec/trace_request.h); `packed` is the file.
+kubernetes::ConfigMap BuildTrace(const JobIdentity& job, std::string_view request,
+                                 std::string_view packed);
+
 // The frozen spec: `resolved` is what the pods read, `given` what the user wrote, by
 // which later edits are told from what a newer controller's defaults would change.
 kubernetes::ConfigMap BuildConfig(const JobIdentity& job, std::int64_t generation,

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "api/spec/checkpoint_request.h"
+#include "api/spec/trace_request.h"
 #include "common/json/json.h"
 #include "controller/kube/objects.h"
 #include "controller/rest/body.h"
@@ -138,6 +139,22 @@ RestService::Outcome RestService::CheckpointJob(const Asked& asked) {
     return rest::MakeProblem("NotPossibleNow", std::string(possible.message()));
   }
   Outcome outcome = Patched(asked, job, spec::CheckpointRequestPatch(job, clock_.WallNow()));
+  if (auto* response = std::get_if<http::Response>(&outcome)) response->status = 202;
+  return outcome;
+}
+
+// The same: it takes as long as the steps do.
+RestService::Outcome RestService::TraceJob(const Asked& asked) {
+  const auto found = FindJob(asked);
+  if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
+  const Json& job = std::get<Json>(found);
+  if (const absl::Status possible = spec::CheckTraceRequest(job); !possible.ok()) {
+    return rest::MakeProblem("NotPossibleNow", std::string(possible.message()));
+  }
+  spec::TraceWish wish;
+  wish.steps = asked.call.Integer("steps").value_or(wish.steps);
+  if (const auto seconds = asked.call.Integer("seconds")) wish.time = absl::Seconds(*seconds);
+  Outcome outcome = Patched(asked, job, spec::TraceRequestPatch(job, wish, clock_.WallNow()));
   if (auto* response = std::get_if<http::Response>(&outcome)) response->status = 202;
   return outcome;
 }

@@ -3,7 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "api/spec/trace_request.h"
 #include "common/http/conditional.h"
 #include "controller/kube/objects.h"
 #include "controller/rest/event_text.h"
@@ -86,6 +88,34 @@ RestService::Outcome RestService::GetModel(const Asked& asked) {
       absl::StrCat("attachment; filename=\"", kube::NameOf(job), ".safetensors\""));
   response.stream = StreamFile(*std::move(file), range.first, size == 0 ? 0 : range.length());
   return response;
+}
+
+// As the caller reads it: it is an object of the job's namespace.
+RestService::Outcome RestService::GetTrace(const Asked& asked) {
+  const auto found = FindJob(asked);
+  if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
+  const Json& job = std::get<Json>(found);
+  const std::string name = spec::TraceConfigName(kube::NameOf(job));
+  const absl::StatusOr<Json> config =
+      StoreOf(asked).Get(kube::kConfigMap, {kube::NamespaceOf(job), name});
+  if (!config.ok() && !absl::IsNotFound(config.status())) return rest::FromStatus(config.status());
+  std::string packed;
+  const bool there =
+      config.ok() && kube::ControllerUidOf(*config) == kube::UidOf(job) &&
+      absl::Base64Unescape(kube::StringAt(*config, absl::StrCat("/binaryData/", spec::kTraceKey)),
+                           &packed);
+  if (!there) {
+    return rest::MakeProblem(
+        "NotFound", absl::StrCat("nothing was recorded of job \"", kube::NameOf(job), "\""),
+        "ask for it with POST ...:trace, and again for what it gave");
+  }
+  return http::Response{
+      .status = 200,
+      .body = std::move(packed),
+      .content_type = "application/gzip",
+      .headers = {
+          {"X-Trace-Request", kube::AnnotationOf(*config, spec::kTraceRequest)},
+          {"Content-Disposition", absl::StrCat("attachment; filename=\"", name, ".json.gz\"")}}};
 }
 
 }  // namespace starling::service

@@ -96,6 +96,7 @@ class RestService {
   Outcome SuspendJob(const Asked& asked);
   Outcome ResumeJob(const Asked& asked);
   Outcome CheckpointJob(const Asked& asked);
+  Outcome TraceJob(const Asked& asked);
   // rest_reads.cc
   Outcome ListJobs(const Asked& asked);
   Outcome GetJob(const Asked& asked);
@@ -132,6 +133,7 @@ class RestService {
   // rest_files.cc
   Outcome GetLogs(const Asked& asked);
   Outcome GetModel(const Asked& asked);
+  Outcome GetTrace(const Asked& asked);
 
   Outcome Watch(const Asked& asked, JobFilter filter, bool whole);
   Outcome SetSuspend(const Asked& asked, bool suspend);

@@ -179,6 +179,7 @@ Decision Decide(const Observed& observed, const Options& options, absl::Time now
     held = HoldSuspended(pass);
     if (!held) RunJob(pass);
   }
+  AnswerTraceRequest(pass);
   ReleaseGoneNodes(pass);
   FindProblems(pass, held);
   SetConditions(pass, held);

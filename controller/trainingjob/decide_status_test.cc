@@ -57,6 +57,33 @@ TEST(DecideStatus, ProgressIsSummedUpInTheWordsOfWhatEndsTheJob) {
   EXPECT_EQ(scene.seen.status.progress().summary(), "step 57/1000");
 }
 
+TEST(DecideStatus, ATimelineIsWantedUntilItIsStoredAlsoWhenTheJobHasEnded) {
+  Scene scene;
+  scene.Training();
+  const auto wanted = [&] { return scene.Do().supervision->desired->trace_request(); };
+  EXPECT_EQ(wanted(), "");
+  scene.seen.trace_request = "now";
+  scene.seen.trace_stored = "before";
+  EXPECT_EQ(wanted(), "now");
+  scene.report().set_trace_request("before");
+  scene.report().set_trace("bytes");
+  EXPECT_EQ(Count<StoreTrace>(scene.Do()), 0) << "that was another";
+  scene.report().set_trace_request("now");
+  const Decision stores = scene.Do();
+  ASSERT_EQ(Count<StoreTrace>(stores), 1);
+  EXPECT_EQ(stores.supervision->desired->trace_request(), "now") << "until it is stored";
+  for (const Action& action : stores.actions) {
+    if (const auto* trace = std::get_if<StoreTrace>(&action); trace != nullptr) {
+      EXPECT_EQ(trace->packed, "bytes");
+    }
+  }
+  scene.report().mutable_training()->mutable_result()->set_steps(1);
+  EXPECT_EQ(Count<StoreTrace>(scene.Do()), 1);
+  scene.seen.trace_stored = "now";
+  EXPECT_EQ(wanted(), "");
+  EXPECT_EQ(Count<StoreTrace>(scene.Do()), 0);
+}
+
 TEST(DecideStatus, ARequestedCheckpointIsWantedUntilTheStatusSaysWhichItIs) {
   Scene scene;
   scene.options = ClusterOptions();

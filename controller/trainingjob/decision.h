@@ -46,6 +46,12 @@ struct DeletePod {
   std::optional<std::int64_t> grace_seconds;
 };
 struct DeleteJob {};
+// What was recorded for a request, in place of what an earlier one gave. That it cannot be stored
+// keeps nothing else from being done.
+struct StoreTrace {
+  std::string request;
+  std::string packed;
+};
 struct EmitEvent {
   bool warning;
   std::string reason;
@@ -53,7 +59,7 @@ struct EmitEvent {
   std::string note;
 };
 using Action = std::variant<CreateSecret, CreateService, CreateBudget, CreateConfig, CreatePod,
-                            DeletePod, DeleteJob, EmitEvent>;
+                            DeletePod, DeleteJob, StoreTrace, EmitEvent>;
 
 // The coordinator to keep a stream to, and what to tell it.
 struct Supervision {

@@ -96,6 +96,7 @@ v1alpha1::Desired DesiredFor(const Pass& pass) {
   *settings.mutable_checkpoint() = spec.checkpoint();
   settings.set_halt(pass.halt);
   desired.set_checkpoint_request(OpenCheckpointRequest(pass));
+  desired.set_trace_request(OpenTraceRequest(pass));
   desired.set_finished(pass.Finished());
   NameStandby(pass, desired);
   return desired;

@@ -23,12 +23,12 @@ using google::protobuf::util::MessageDifferencer;
 
 // What of a report is news that must be looked at now.
 std::string Essence(const v1alpha1::CoordinatorReport& report) {
-  std::string essence =
-      absl::StrCat(report.boot_id(), "|", report.incarnation(), "|", report.newest_view(), "|",
-                   report.view_synced(), report.stopped(), report.training().has_result(), "|",
-                   report.training().failure(), "|", report.incidents_size(), "|",
-                   report.training().checkpoint().name(), "|", report.settings_generation(), "|",
-                   report.standby().incarnation(), report.standby().armed());
+  std::string essence = absl::StrCat(
+      report.boot_id(), "|", report.incarnation(), "|", report.newest_view(), "|",
+      report.view_synced(), report.stopped(), report.training().has_result(), "|",
+      report.training().failure(), "|", report.incidents_size(), "|",
+      report.training().checkpoint().name(), "|", report.settings_generation(), "|",
+      report.standby().incarnation(), report.standby().armed(), "|", report.trace_request());
   for (const v1alpha1::MemberStatus& member : report.members()) {
     absl::StrAppend(&essence, "|", member.id().pod_uid(), ",", member.id().start(), ",",
                     member.connected(), member.in_view(), member.drained(), ",", member.refused());

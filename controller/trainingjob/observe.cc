@@ -13,6 +13,7 @@
 #include "api/spec/reader.h"
 #include "api/spec/resolve.h"
 #include "api/spec/template.h"
+#include "api/spec/trace_request.h"
 #include "api/spec/validate.h"
 #include "api/spec/writer.h"
 #include "common/json/json.h"
@@ -153,6 +154,15 @@ v1alpha1::TrainingJobSpec FrozenSpec(const JobObjects& objects, const Observed& 
   return observed.spec;
 }
 
+const kubernetes::ConfigMap* StoredTrace(const JobObjects& objects, const JobIdentity& job) {
+  const std::string name = spec::TraceConfigName(job.name);
+  for (const auto& config : objects.configs) {
+    const bool it = kube::NameOf(*config) == name && IsOf(job.uid, config.get());
+    if (it && !kube::IsBeingDeleted(*config)) return config.get();
+  }
+  return nullptr;
+}
+
 Reading Read(const JobObjects& objects, const resources::Platform& platform) {
   Reading reading;
   Observed& observed = reading.observed;
@@ -162,6 +172,12 @@ Reading Read(const JobObjects& objects, const resources::Platform& platform) {
   observed.deleting = kube::IsBeingDeleted(job);
   observed.created = kube::CreationTimeOf(job).value_or(absl::UnixEpoch());
   observed.checkpoint_request = spec::CheckpointRequestOf(job);
+  observed.trace_request = spec::TraceRequestOf(job);
+  if (const auto* stored = StoredTrace(objects, observed.job); stored != nullptr) {
+    const auto& annotations = stored->metadata().annotations();
+    const auto word = annotations.find(spec::kTraceRequest);
+    if (word != annotations.end()) observed.trace_stored = word->second;
+  }
   ReadJob(objects, reading);
   for (const auto& pod : objects.pods) {
     if (auto seen = ReadPod(observed.job, *pod); seen.has_value()) {

@@ -57,6 +57,9 @@ resources::Servers ServersOf(const v1alpha1::TrainingJobSpec& resolved);
 // A node that is there.
 ObservedNode ReadNode(const kubernetes::Node& node);
 
+// The timeline that was recorded last; null: none.
+const kubernetes::ConfigMap* StoredTrace(const JobObjects& objects, const JobIdentity& job);
+
 // What was frozen for pods of a generation; the resolved spec of the job itself if there is none.
 v1alpha1::TrainingJobSpec FrozenSpec(const JobObjects& objects, const Observed& observed,
                                      std::int64_t generation);

@@ -145,6 +145,8 @@ struct Observed {
   std::string spec_error;          // not empty: the spec cannot be read, or breaks a rule
   v1alpha1::TrainingJobStatus status;
   std::string checkpoint_request;  // as its annotation says; empty: nobody asks for one
+  std::string trace_request;       // the same, for a timeline
+  std::string trace_stored;        // for which one is stored
   std::vector<ObservedPod> pods;
   std::vector<ObservedConfig> configs;
   bool has_secret = false;

@@ -154,6 +154,11 @@ void AnswerCheckpointRequest(Pass& pass);
 // What is asked for and not yet in the status; empty: nothing.
 std::string OpenCheckpointRequest(const Pass& pass);
 
+// trace_request.cc: somebody asks for a timeline.
+void AnswerTraceRequest(Pass& pass);
+// What is asked for and not stored yet; empty: nothing.
+std::string OpenTraceRequest(const Pass& pass);
+
 // conditions.cc: conditions, state, counts.
 void SetConditions(Pass& pass, bool held);
 

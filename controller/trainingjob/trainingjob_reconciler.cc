@@ -325,6 +325,21 @@ absl::Status TrainingJobReconciler::CreatePodFrom(const Json& pod) {
   return AcceptOwn(kube::kPod, kube::KeyOf(pod), kube::ControllerUidOf(pod), std::move(status));
 }
 
+void TrainingJobReconciler::Store(const JobObjects& objects, const JobIdentity& job,
+                                  const StoreTrace& trace) {
+  absl::Status stored;
+  if (const auto* before = StoredTrace(objects, job); before != nullptr) {
+    kube::DeleteOptions options;
+    options.uid = kube::UidOf(*before);
+    stored = IgnoreGone(
+        client_.DeleteMessage(kube::kConfigMap, {job.ns, kube::NameOf(*before)}, options).status());
+  }
+  if (stored.ok()) stored = Create(resources::BuildTrace(job, trace.request, trace.packed));
+  if (stored.ok()) return;
+  log::Warning("a timeline cannot be stored, and is tried again",
+               {{"job", job.name}, {"why", std::string(stored.message())}});
+}
+
 absl::Status TrainingJobReconciler::AcceptOwn(const kube::ResourceKind& kind,
                                               const kube::ObjectKey& key, const std::string& owner,
                                               absl::Status taken) {
@@ -414,6 +429,7 @@ absl::Status TrainingJobReconciler::Act(const JobObjects& objects, const Reading
     options.uid = job.uid;
     return IgnoreGone(client_.Delete(kube::kTrainingJob, {job.ns, job.name}, options).status());
   }
+  if (const auto* trace = std::get_if<StoreTrace>(&action)) Store(objects, job, *trace);
   if (const auto* event = std::get_if<EmitEvent>(&action)) {
     events_.Record(*objects.job,
                    event->warning ? runtime::EventType::kWarning : runtime::EventType::kNormal,

@@ -98,6 +98,7 @@ class TrainingJobReconciler final : public runtime::Reconciler {
   absl::Status Act(const JobObjects& objects, const Reading& reading, const Action& action);
   absl::Status Create(const kube::Message& object);
   absl::Status CreatePodFrom(const kube::Json& pod);
+  void Store(const JobObjects& objects, const resources::JobIdentity& job, const StoreTrace& trace);
   // The object is ours, after all: seen late, or made by a write whose result was lost.
   absl::Status AcceptOwn(const kube::ResourceKind& kind, const kube::ObjectKey& key,
                          const std::string& owner, absl::Status taken);

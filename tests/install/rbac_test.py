@@ -29,6 +29,8 @@ FINALIZERS = ("starling.dev", "trainingjobs/finalizers", "update")
 # Verbs that this run cannot bring about, each with what would use it.
 NOT_DRIVEN = {
     FINALIZERS: "asked by admission where owner references are enforced; no request of its own",
+    ("", "configmaps", "delete"):
+        "a timeline replaces the one before it; no coordinator runs here that would record one",
     # Nothing routes the webhook's Service here; webhook_test.py makes jobs that name templates.
     **{("starling.dev", plural, "get"): "read by the webhook"
        for plural in ("trainingtemplates", "clustertrainingtemplates")},

@@ -21,8 +21,8 @@ API = os.path.join(k.REPOSITORY, "docs/reference/openapi.json")
 JOBS = "/v1/namespaces/default/jobs"
 FORGED = ("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6ZGVmYXVsdDplZGl0b3IifQ."
           "Zm9yZ2Vk")
-# There is no model, which only who may have it is told.
-WHEN_ALLOWED = {"getModel": 409}
+# There is neither a model nor a timeline, which only who may have them is told.
+WHEN_ALLOWED = {"getModel": 409, "getTrace": 404}
 BODIES = {
     "createJob": lambda name: k.digits(name, runPolicy={"suspend": True}),
     "validateJob": k.digits,

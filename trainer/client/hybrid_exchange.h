@@ -59,6 +59,10 @@ class HybridExchange final : public exchange::Exchange {
     for (exchange::Path& path : workers_->paths()) all.push_back(std::move(path));
     return all;
   }
+  void RecordTo(timeline::Recorder& recorder) override {
+    servers_.RecordTo(recorder);
+    workers_->RecordTo(recorder);
+  }
   ranges::Range<int> Groups(int rank, int size, int groups) const override {
     return workers_->Groups(rank, size, groups);
   }

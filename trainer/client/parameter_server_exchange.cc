@@ -119,6 +119,7 @@ absl::Status ParameterServerExchange::Enter(const membership::View& view, transp
     mine.reductions.push_back(parameter_server::ReductionOf(shard));
   }
   path_ = PathOf(view, *mesh, mine.group.size());
+  if (recorder_ != nullptr) transport_ = recorder_->Keep(path_.transport);
   pipe_.Enter(mine, parameter_server::RanksOf(view), *mesh);
   return pipe_.Await([this] { return begun_; }, net::Deadline::Never());
 }
@@ -249,17 +250,31 @@ parameter_server::UpdatePtr ParameterServerExchange::Encoded(std::size_t shard) 
 void ParameterServerExchange::Push(const std::vector<std::uint64_t>& shards) {
   for (const std::uint64_t shard : shards) {
     Entry entry;
+    const absl::Time begin = timeline::IsOn(recorder_) ? recorder_->Now() : absl::InfiniteFuture();
     if (finite_) entry.update = Encoded(shard);
     finite_ = entry.update != nullptr;
     if (!finite_) return;
-    volume_.sent += entry.update->text().size();
-    volume_.dense += entry.update->values * sizeof(float);
+    const std::uint64_t bytes = entry.update->text().size();
+    const std::uint64_t dense = entry.update->values * sizeof(float);
+    volume_.sent += bytes;
+    volume_.dense += dense;
     entry.lease = step_.leases.first;
     entry.leases = step_.leases.count;
     entry.clock = step_clock_;
     entry.read = reader_.version(shard);
     entry.weight = static_cast<double>(step_.samples.size());
     Send(shard, std::move(entry));
+    if (begin == absl::InfiniteFuture()) continue;
+    recorder_->Add({.track = v1alpha1::TraceEvent::EXCHANGE,
+                    .name = "push",
+                    .begin = begin,
+                    .end = recorder_->Now(),
+                    .step = static_cast<std::int64_t>(step_.number),
+                    .bucket = static_cast<std::int64_t>(shard),
+                    .bytes = bytes,
+                    .dense_bytes = dense,
+                    .algorithm = "Push",
+                    .transport = transport_});
   }
 }
 

@@ -71,6 +71,8 @@ class ParameterServerExchange final : public exchange::Exchange {
   void Cancel(const absl::Status& reason) override { cancelled_ = reason; }
   exchange::Volume volume() const override { return volume_; }
   std::vector<exchange::Path> paths() const override { return {path_}; }
+  // Each push, by shard: encoding it and handing it to the link.
+  void RecordTo(timeline::Recorder& recorder) override { recorder_ = &recorder; }
 
   // The lease kFirstValues: the parameters as they were when this was made.
   absl::Status AssignFirstValues();
@@ -131,6 +133,8 @@ class ParameterServerExchange final : public exchange::Exchange {
   compression::Compressor compressor_;
   exchange::Volume volume_;
   exchange::Path path_;  // of the present view
+  timeline::Recorder* recorder_ = nullptr;
+  std::string_view transport_;  // of path_, for the recorder
   const ShardEncoder encode_;
   // The clock that a step belongs to, now.
   const std::function<parameter_server::Clock()> clock_of_step_;

@@ -36,9 +36,14 @@ class ControlService::Core final : public v1alpha1::MemberControl::CallbackServi
 
   grpc::ServerBidiReactor<v1alpha1::Directive, v1alpha1::Report>* Attend(
       grpc::CallbackServerContext* context) override;
+  grpc::ServerUnaryReactor* Trace(grpc::CallbackServerContext* context,
+                                  const v1alpha1::TraceQuery* query,
+                                  v1alpha1::TraceAnswer* answer) override;
 
  private:
   class Call;
+
+  grpc::Status Admit(const grpc::CallbackServerContext& context) const;
 
   void ReportRegularly();
   void ReportToAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -156,12 +161,30 @@ class Refusal final : public grpc::ServerBidiReactor<v1alpha1::Directive, v1alph
 
 grpc::ServerBidiReactor<v1alpha1::Directive, v1alpha1::Report>* ControlService::Core::Attend(
     grpc::CallbackServerContext* context) {
-  const grpc::Status allowed = rpc::RequirePeer(*context->auth_context(), caller_);
-  if (!allowed.ok()) {
-    log::Warning("refused a caller", {{"peer", context->peer()}, {"why", allowed.error_message()}});
-    return new Refusal(allowed);
-  }
+  const grpc::Status allowed = Admit(*context);
+  if (!allowed.ok()) return new Refusal(allowed);
   return new Call(*this);
+}
+
+grpc::Status ControlService::Core::Admit(const grpc::CallbackServerContext& context) const {
+  grpc::Status allowed = rpc::RequirePeer(*context.auth_context(), caller_);
+  if (!allowed.ok()) {
+    log::Warning("refused a caller", {{"peer", context.peer()}, {"why", allowed.error_message()}});
+  }
+  return allowed;
+}
+
+grpc::ServerUnaryReactor* ControlService::Core::Trace(grpc::CallbackServerContext* context,
+                                                      const v1alpha1::TraceQuery* query,
+                                                      v1alpha1::TraceAnswer* answer) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  grpc::Status status = Admit(*context);
+  if (status.ok() && !handlers_.on_trace) {
+    status = grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "this member records no timeline");
+  }
+  if (status.ok()) *answer = handlers_.on_trace(*query);
+  reactor->Finish(status);
+  return reactor;
 }
 
 absl::Status ControlService::Core::Start(const ControlServiceOptions& options) {

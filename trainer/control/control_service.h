@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/tls/tls.h"
+#include "starling/v1alpha1/membership.pb.h"
 #include "trainer/membership/types.h"
 
 namespace starling::control {
@@ -30,6 +31,8 @@ class ControlService {
     // Called on gRPC's threads.
     std::function<void(const membership::Directive&)> on_directive;
     std::function<membership::Report()> make_report;
+    // Where a timeline is recorded; empty: nowhere, and who asks for one is told so.
+    std::function<v1alpha1::TraceAnswer(const v1alpha1::TraceQuery&)> on_trace = {};
   };
 
   static absl::StatusOr<std::unique_ptr<ControlService>> Start(const ControlServiceOptions& options,

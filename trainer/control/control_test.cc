@@ -32,23 +32,31 @@ using ::testing::HasSubstr;
 
 class Control {
  public:
-  explicit Control(uint64_t highest_incarnation = 0) {
+  explicit Control(uint64_t highest_incarnation = 0, bool records = true) {
+    ControlService::Handlers handlers{.on_directive =
+                                          [this](const membership::Directive& directive) {
+                                            sync::MutexLock lock(mutex_);
+                                            turn_ = directive.checkpoint_turn;
+                                          },
+                                      .make_report =
+                                          [this, highest_incarnation] {
+                                            sync::MutexLock lock(mutex_);
+                                            EXPECT_FALSE(forbidden_);
+                                            membership::Report report;
+                                            report.highest_incarnation = highest_incarnation;
+                                            report.checkpoint_turn = turn_;
+                                            return report;
+                                          }};
+    if (records) {
+      handlers.on_trace = [](const v1alpha1::TraceQuery& query) {
+        v1alpha1::TraceAnswer answer;
+        answer.mutable_id()->set_pod_uid(query.request());
+        return answer;
+      };
+    }
     service_ = *ControlService::Start(
         {.address = "127.0.0.1:0", .identity = rpc::TestIdentity("worker", "u1"), .job_uid = "u1"},
-        {.on_directive =
-             [this](const membership::Directive& directive) {
-               sync::MutexLock lock(mutex_);
-               turn_ = directive.checkpoint_turn;
-             },
-         .make_report =
-             [this, highest_incarnation] {
-               sync::MutexLock lock(mutex_);
-               EXPECT_FALSE(forbidden_);
-               membership::Report report;
-               report.highest_incarnation = highest_incarnation;
-               report.checkpoint_turn = turn_;
-               return report;
-             }});
+        std::move(handlers));
   }
   ControlService& service() { return *service_; }
   // From here on asking for a report is a failure.
@@ -60,6 +68,9 @@ class Control {
   std::unique_ptr<grpc::ClientReaderWriter<v1alpha1::Directive, v1alpha1::Report>> Dial(
       grpc::ClientContext& context,
       const tls::Identity& identity = rpc::TestIdentity("coordinator", "u1")) {
+    return Stub(context, identity).Attend(&context);
+  }
+  v1alpha1::MemberControl::Stub& Stub(grpc::ClientContext& context, const tls::Identity& identity) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     rpc::ExpectPeer(arguments, tls::PeerName("worker", "u1"));
@@ -67,7 +78,7 @@ class Control {
         grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", service_->port()),
                                   rpc::ChannelCredentials(identity), arguments));
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-    return stub_->Attend(&context);
+    return *stub_;
   }
 
  private:
@@ -106,6 +117,33 @@ TEST(ControlService, RefusesOtherRolesOfTheJobByName) {
     EXPECT_EQ(status.error_message(),
               absl::StrCat("only coordinator.u1.starling may call, not ", role, ".u1.starling"));
   }
+}
+
+// How a question for a timeline ends that shows this leaf.
+grpc::Status AskForTrace(Control& control, const tls::Identity& identity,
+                         v1alpha1::TraceAnswer& answer) {
+  grpc::ClientContext context;
+  v1alpha1::TraceQuery query;
+  query.set_request("r");
+  return control.Stub(context, identity).Trace(&context, query, &answer);
+}
+
+TEST(ControlService, ATimelineIsForTheCoordinatorAlone) {
+  SKIP_UNDER_THREAD_SANITIZER();
+  Control control;
+  v1alpha1::TraceAnswer answer;
+  EXPECT_TRUE(AskForTrace(control, rpc::TestIdentity("coordinator", "u1"), answer).ok());
+  EXPECT_EQ(answer.id().pod_uid(), "r") << "what is answered arrives";
+  EXPECT_EQ(AskForTrace(control, rpc::TestIdentity("worker", "u1"), answer).error_code(),
+            grpc::StatusCode::PERMISSION_DENIED);
+}
+
+TEST(ControlService, WhoRecordsNothingSaysSo) {
+  SKIP_UNDER_THREAD_SANITIZER();
+  Control control(0, /*records=*/false);
+  v1alpha1::TraceAnswer answer;
+  EXPECT_EQ(AskForTrace(control, rpc::TestIdentity("coordinator", "u1"), answer).error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST(ControlService, RefusesTheCoordinatorOfAnotherJobInTheHandshake) {

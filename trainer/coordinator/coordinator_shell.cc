@@ -16,6 +16,7 @@
 #include "trainer/coordinator/controller_service.h"
 #include "trainer/coordinator/member_link.h"
 #include "trainer/coordinator/standby_link.h"
+#include "trainer/coordinator/trace_desk.h"
 #include "trainer/membership/convert.h"
 
 namespace starling::coordinator {
@@ -48,6 +49,11 @@ CoordinatorShell::CoordinatorShell(ShellOptions options, MachineFactory make_mac
       machine_(make_machine_()),
       boot_id_(machine_->MakeSummary(clock_.Now()).boot_id),
       standby_(StandbyOptions(boot_id_)),
+      traces_(std::make_unique<TraceDesk>(queue_, clock_, options_.job_name,
+                                          [this] {
+                                            report_due_ = absl::InfinitePast();
+                                            Spread();
+                                          })),
       registry_(registry),
       armed_(telemetry::AddGauge(registry, "starling_coordinator_standby_armed")) {}
 
@@ -187,6 +193,7 @@ void CoordinatorShell::Want(const membership::Desired& desired) {
   }
   desired_ = desired;
   metrics_->Want(desired);
+  traces_->Want(desired.trace_request);
   machine_->OnDesired(desired, clock_.Now());
 }
 
@@ -194,6 +201,7 @@ void CoordinatorShell::Tick() {
   TakeOverIfSilent();
   machine_->OnTick(clock_.Now());
   for (const auto& [uid, link] : links_) link->Tick();
+  RecordTrace();
   Spread();
   NoticeEnd();
 }
@@ -202,7 +210,36 @@ void CoordinatorShell::NoticeEnd() {
   if (!machine_->finished()) return;
   const absl::Time now = clock_.Now();
   finished_ = std::min(finished_, now);
-  if (machine_->AllGone() || now - finished_ >= options_.finish_timeout) End();
+  // What somebody waits for is told first, as long as there is anybody to tell it.
+  const bool all_told = machine_->AllGone() && !traces_->owes();
+  if (all_told || now - finished_ >= options_.finish_timeout) End();
+}
+
+void CoordinatorShell::RecordTrace() {
+  if (ending_ || !traces_->records()) return;
+  const membership::Summary summary = machine_->MakeSummary(clock_.Now());
+  std::map<std::string, std::string> nodes;
+  for (const membership::Pod& pod : desired_.pods) nodes[pod.uid] = pod.node;
+  std::map<std::string, TraceDesk::Member> members;
+  for (const membership::MemberState& member : summary.members) {
+    const std::string& uid = member.id.pod_uid;
+    const auto link = links_.find(uid);
+    if (!member.connected || link == links_.end()) continue;
+    members[uid] = {
+        {.pod = member.pod, .node = nodes[uid], .works = RoleOf(uid) == membership::kWorkerRole},
+        link->second.get()};
+  }
+  traces_->Tick(members, summary.training.has_result || machine_->finished());
+}
+
+void CoordinatorShell::TellTrace(const std::vector<metric_export::Event>& events) {
+  if (!traces_->records()) return;
+  const absl::Duration wall_ahead = clock_.WallNow() - clock_.Now();
+  for (const metric_export::Event& event : events) {
+    timeline::News news{.time = event.time - wall_ahead, .name = event.name};
+    for (const auto& [name, value] : event.attributes) news.details[name] = value;
+    traces_->OnNews(std::move(news));
+  }
 }
 
 void CoordinatorShell::End() {
@@ -330,7 +367,10 @@ void CoordinatorShell::Report() {
   summary.training.bytes = training.SerializeAsString();
   v1alpha1::CoordinatorReport report = ToProto(summary, clock_.WallNow() - now);
   PutStandby(report);
-  ExportMetrics(summary, training, LogNews(summary));
+  std::vector<metric_export::Event> news = LogNews(summary);
+  TellTrace(news);
+  traces_->Put(report);
+  ExportMetrics(summary, training, std::move(news));
   report.set_export_problem(ExportProblem());
   if (service_ != nullptr) service_->Report(report);
   if (metrics_) {

@@ -41,6 +41,7 @@ namespace starling::coordinator {
 class ControllerService;
 class MemberLink;
 class StandbyLink;
+class TraceDesk;
 
 // A machine that nobody has granted anything, always with the same boot id. One process makes
 // several where it is granted more than one incarnation.
@@ -52,6 +53,7 @@ struct ShellOptions {
   int standby_port = 0;    // where a standby listens
   tls::Identity identity;  // of the coordinator of job `job_uid`
   std::string job_uid;
+  std::string job_name = {};  // for people
   std::string progress_file;  // where the newest settled step is written; empty: nowhere
   // Who tells others of the job's metrics, beside our report.
   std::vector<std::unique_ptr<metric_export::Exporter>> exporters;
@@ -95,6 +97,7 @@ class CoordinatorShell {
   void KeepStandby();
   std::optional<v1alpha1::Shadow> MakeShadow() const;
   void NoticeEnd();
+  void RecordTrace();
   void End();
   void Tell();
   void Report();
@@ -102,6 +105,7 @@ class CoordinatorShell {
                      std::vector<metric_export::Event> events);
   std::string ExportProblem() const;
   std::vector<metric_export::Event> LogNews(const membership::Summary& summary);
+  void TellTrace(const std::vector<metric_export::Event>& events);
   void Hear(const std::string& pod_uid, const std::string& role, const membership::Report& report);
   void CountAbsence(const membership::Summary& summary, absl::Time now);
   std::string RoleOf(const std::string& pod_uid) const;
@@ -129,6 +133,7 @@ class CoordinatorShell {
   std::map<std::string, std::string> roles_;                  // of those dialled, by pod UID
   // Of those whose seconds are counted: when they told them last, by pod UID.
   std::map<std::string, std::pair<membership::MemberId, absl::Time>> heard_;
+  std::unique_ptr<TraceDesk> traces_;
   std::unique_ptr<StandbyLink> standby_link_;  // to ours, if there is one
   membership::ViewNumber shadowed_view_ = 0;   // the newest that it was told of
   std::unique_ptr<ControllerService> service_;

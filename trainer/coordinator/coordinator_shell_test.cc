@@ -2,9 +2,12 @@
 #include "trainer/coordinator/coordinator_shell.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/gzip/gzip.h"
+#include "common/json/json.h"
 #include "common/net/socket.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/coordinator/options.h"
 #include "trainer/coordinator/shell_testing.h"
@@ -29,6 +32,35 @@ TEST_F(CoordinatorShellTest, ItIsDoneWhenTheJobHasEndedAndTheLastMemberIsGone) {
   EXPECT_FALSE(AwaitDone(absl::Milliseconds(200)));  // one is yet to be told
   b.Die();
   EXPECT_TRUE(AwaitDone(kTimeout));
+}
+
+TEST_F(CoordinatorShellTest, ATimelineIsToldWhileItIsWantedAndNamesWhoDoesNotAnswer) {
+  FakeMember a("127.0.0.2", "127.0.0.2:0");
+  FakeMember b("127.0.0.3", absl::StrCat("127.0.0.3:", a.port()));
+  a.Record();
+  const auto shell = Start(a.port(), kTimeout);
+  Controller controller(shell->port());
+  ASSERT_TRUE(controller.Read());
+  controller.Grant({"127.0.0.2", "127.0.0.3"});
+  controller.Want({"127.0.0.2", "127.0.0.3"});
+  ASSERT_NE(a.WaitForView(2, 0), 0U);
+  controller.AskForTrace("steps=3,seconds=1,at=now");
+  controller.Want({"127.0.0.2", "127.0.0.3"});
+  ASSERT_TRUE(controller.Await([](const auto& report) { return !report.trace().empty(); }));
+  EXPECT_EQ(controller.report().trace_request(), "steps=3,seconds=1,at=now");
+  const auto text = gzip::Unpack(controller.report().trace(), 1 << 24);
+  ASSERT_TRUE(text.ok()) << text.status();
+  const auto trace = json::Parse(*text);
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  const auto& about = trace->at("otherData");
+  EXPECT_EQ(about["members"].size(), 1U) << about;
+  EXPECT_EQ(about["silent"].size(), 1U) << about;
+  EXPECT_THAT(about["silent"]["127.0.0.3"].get<std::string>(), testing::HasSubstr("version"));
+  EXPECT_THAT(about["ended"].get<std::string>(), testing::HasSubstr("time"));
+
+  controller.AskForTrace("");
+  controller.Want({"127.0.0.2", "127.0.0.3"});
+  EXPECT_TRUE(controller.Await([](const auto& report) { return report.trace().empty(); }));
 }
 
 TEST_F(CoordinatorShellTest, WhoIsNotTheControllerIsRefusedByName) {

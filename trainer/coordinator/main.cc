@@ -100,6 +100,7 @@ int Serve(const Options& options, tls::Identity identity, const v1alpha1::Traini
   shell_options.standby_port = net::kCoordinatorPort;
   shell_options.identity = std::move(identity);
   shell_options.job_uid = options.job_uid;
+  shell_options.job_name = options.job_name;
   shell_options.progress_file = options.progress_file;
   shell_options.exporters = *std::move(exporters);
   // The job has ended and everybody is gone: as if asked to leave.

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "common/net/address.h"
@@ -19,6 +20,7 @@ namespace {
 // A refused connection is reported within this time; a pod that takes longer to answer may be
 // alive.
 constexpr absl::Duration kProbe = absl::Milliseconds(5);
+constexpr absl::Duration kTraceAnswer = absl::Seconds(2);
 
 std::shared_ptr<grpc::Channel> FreshChannel(const MemberLinkOptions& options) {
   grpc::ChannelArguments arguments;
@@ -58,6 +60,7 @@ class MemberLink::Stream final
     StartWrite(&out_);
   }
   void Cancel() { context_.TryCancel(); }
+  v1alpha1::MemberControl::Stub& stub() { return *stub_; }
 
   void OnReadDone(bool ok) override {
     if (!ok) {
@@ -139,6 +142,56 @@ void MemberLink::Tick() {
     heard_ = now;
     stream_->Cancel();  // it ends like a broken one
   }
+}
+
+// One question; it holds the stream until gRPC is done with it, and ends on the loop, as a stream
+// does.
+class MemberLink::Question final : public grpc::ClientUnaryReactor {
+ public:
+  Question(MemberLink& link, const v1alpha1::TraceQuery& query,
+           std::function<void(const TraceHeard&)> answered)
+      : queue_(link.queue_),
+        clock_(link.clock_),
+        stream_(link.stream_),
+        query_(query),
+        answered_(std::move(answered)) {}
+
+  void Start() {
+    queue_->Hold();
+    heard_.sent = clock_.Now();
+    context_.set_deadline(std::chrono::system_clock::now() +
+                          absl::ToChronoMilliseconds(kTraceAnswer));
+    stream_->stub().async()->Trace(&context_, &query_, &heard_.answer, this);
+    StartCall();
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    heard_.received = clock_.Now();
+    if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+      heard_.why_not = "it is of a version that records no timeline";
+    } else if (!status.ok()) {
+      heard_.why_not = "it did not answer: " + status.error_message();
+    }
+    const std::shared_ptr<EventQueue> queue = queue_;  // the loop may destroy this immediately
+    queue->PostLast([self = std::shared_ptr<Question>(this)] { self->answered_(self->heard_); });
+  }
+
+ private:
+  const std::shared_ptr<EventQueue> queue_;
+  const clock::Clock& clock_;
+  const std::shared_ptr<Stream> stream_;
+  const v1alpha1::TraceQuery query_;
+  const std::function<void(const TraceHeard&)> answered_;
+  grpc::ClientContext context_;
+  TraceHeard heard_;
+};
+
+void MemberLink::Ask(const v1alpha1::TraceQuery& query,
+                     std::function<void(const TraceHeard&)> heard) {
+  if (stream_ != nullptr) return (new Question(*this, query, std::move(heard)))->Start();
+  TraceHeard nothing;
+  nothing.why_not = "no stream to it stands";
+  heard(nothing);
 }
 
 void MemberLink::Dial() {

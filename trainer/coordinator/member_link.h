@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "common/clock/clock.h"
+#include "starling/v1alpha1/membership.pb.h"
 #include "trainer/membership/types.h"
 
 namespace grpc {
@@ -55,8 +56,20 @@ class MemberLink {
   // Dials when it is time to.
   void Tick();
 
+  // What a question for a timeline gave: the answer, or why there is none.
+  struct TraceHeard {
+    v1alpha1::TraceAnswer answer;
+    std::string why_not;  // empty: there is an answer
+    absl::Time sent;
+    absl::Time received;
+  };
+  // Asks over the present stream's connection. `heard` is called on the loop, once, also when this
+  // link is gone by then.
+  void Ask(const v1alpha1::TraceQuery& query, std::function<void(const TraceHeard&)> heard);
+
  private:
   class Stream;
+  class Question;
 
   void Dial();
   void Probe();

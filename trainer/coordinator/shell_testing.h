@@ -5,6 +5,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -31,9 +32,20 @@ inline constexpr absl::Duration kTimeout = absl::Seconds(10);
 // Peers reach each other directly; every member steps when it is told to.
 class FakeMember final : public v1alpha1::MemberControl::CallbackService {
  public:
+  // It records from now on: nothing happens, but it answers.
+  void Record() { records_ = true; }
+  grpc::ServerUnaryReactor* Trace(grpc::CallbackServerContext* context, const v1alpha1::TraceQuery*,
+                                  v1alpha1::TraceAnswer* answer) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    answer->mutable_id()->set_pod_uid(uid_);
+    reactor->Finish(records_ ? grpc::Status::OK
+                             : grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no such method"));
+    return reactor;
+  }
+
   FakeMember(const std::string& uid, const std::string& address,
              const tls::Identity& identity = rpc::TestIdentity("worker", kJobUid))
-      : member_({{uid, 0}, "", std::nullopt, {}}) {
+      : uid_(uid), member_({{uid, 0}, "", std::nullopt, {}}) {
     grpc::ServerBuilder builder;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddListeningPort(address, rpc::ServerCredentials(identity), &port_);
@@ -126,6 +138,8 @@ class FakeMember final : public v1alpha1::MemberControl::CallbackService {
     }
   }
 
+  const std::string uid_;
+  std::atomic<bool> records_ = false;
   sync::Mutex mutex_;
   sync::Condition changed_;
   membership::Member member_ ABSL_GUARDED_BY(mutex_);
@@ -179,6 +193,8 @@ class Controller {
   }
   // From now on the coordinator is told of a standby with this incarnation; 0: of none.
   void NameStandby(std::uint64_t incarnation) { standby_ = incarnation; }
+  // From now on a timeline is asked for by this word; empty: none.
+  void AskForTrace(std::string request) { trace_request_ = std::move(request); }
   void Want(const std::vector<std::string>& uids, bool finished = false) {
     v1alpha1::ControllerMessage message;
     v1alpha1::Desired& desired = *message.mutable_desired();
@@ -186,6 +202,7 @@ class Controller {
     desired.set_workers(static_cast<std::int64_t>(uids.size()));
     desired.set_min_workers(1);
     desired.set_finished(finished);
+    desired.set_trace_request(trace_request_);
     if (standby_ != 0) {
       desired.mutable_standby()->set_incarnation(standby_);
       desired.mutable_standby()->set_ip("127.0.0.1");
@@ -213,6 +230,7 @@ class Controller {
   v1alpha1::CoordinatorReport report_;
   std::int64_t sequence_ = 0;
   std::uint64_t standby_ = 0;
+  std::string trace_request_;
   bool ended_ = false;
 };
 

@@ -21,6 +21,8 @@
 #include "trainer/control/process.h"
 #include "trainer/embed/forks.h"
 #include "trainer/embed/leave_signal.h"
+#include "trainer/membership/convert.h"
+#include "trainer/timeline/recorder.h"
 #include "trainer/transport/mixed_transport.h"
 #include "trainer/worker/intake.h"
 #include "trainer/worker/numeric_environment.h"
@@ -44,6 +46,7 @@ struct Process::Parts {
   absl::Time began;
   metrics::Registry registry;
   std::optional<telemetry::ProcessMetrics> process_metrics;
+  std::optional<timeline::Recorder> recorder;
   worker::Intake intake;
   std::unique_ptr<storage::BlobStore> storage;
   std::unique_ptr<transport::Transport> transport;
@@ -76,6 +79,7 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Open(const std::vector<std::st
   if (parts->spec.reproducible()) worker::PrepareNumericEnvironment();
   ASSIGN_OR_RETURN(tls::Identity identity, tls::ReadIdentity(options.tls_path));
   parts->process_metrics.emplace(parts->registry);
+  parts->recorder.emplace(parts->clock, membership::ToProto(options.self()));
   Parts* const raw = parts.get();
   CloseInForks(options.address);
   ASSIGN_OR_RETURN(
@@ -85,7 +89,9 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Open(const std::vector<std::st
            .identity = std::move(identity),
            .job_uid = options.job_uid},
           {.on_directive = [raw](const membership::Directive& d) { raw->intake.OnDirective(d); },
-           .make_report = [raw] { return raw->intake.MakeReport(); }}));
+           .make_report = [raw] { return raw->intake.MakeReport(); },
+           .on_trace =
+               [raw](const v1alpha1::TraceQuery& query) { return raw->recorder->Answer(query); }}));
   ASSIGN_OR_RETURN(parts->endpoint,
                    metrics::MetricsEndpoint::Start(options.address, net::kMetricsPort,
                                                    parts->registry, nullptr, [raw] {
@@ -164,7 +170,8 @@ absl::Status Process::Start() {
                                       .notify = [&service = *parts.service] { service.Notify(); },
                                       .on_view = nullptr,
                                       .on_hung = control::LeaveHung,
-                                      .own_loop = handover.get()}));
+                                      .own_loop = handover.get(),
+                                      .recorder = &*parts.recorder}));
   handover_ = std::move(handover);
   Run();
   return absl::OkStatus();

@@ -41,7 +41,7 @@ void BucketSchedule::Begin(int adds, bool nothing, bool overlap, Reduce reduce) 
   error_ = absl::OkStatus();
 }
 
-void BucketSchedule::Add(int bucket) {
+bool BucketSchedule::Add(int bucket) {
   sync::MutexLock lock(mutex_);
   if (bucket < 0 || bucket >= static_cast<int>(missing_.size()) || missing_[bucket] == 0) {
     if (error_.ok()) {
@@ -49,13 +49,14 @@ void BucketSchedule::Add(int bucket) {
           absl::StrCat("bucket ", bucket, " was added once too often, or is none of this step's ",
                        missing_.size()));
     }
-    return;
+    return false;
   }
-  --missing_[bucket];
-  if (!overlap_ || awake_ || !WorthWaking()) return;
+  const bool ready = --missing_[bucket] == 0;
+  if (!overlap_ || awake_ || !WorthWaking()) return ready;
   awake_ = true;
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   changed_.NotifyAll();
+  return ready;
 }
 
 bool BucketSchedule::NextIsReady() const {

@@ -31,8 +31,9 @@ class BucketSchedule {
   // `nothing`. `overlap`: the communication thread may be used.
   void Begin(int adds, bool nothing, bool overlap, Reduce reduce);
 
-  // INVALID_ARGUMENT, recorded for Finish too, for a bucket that does not exist or has had all.
-  void Add(int bucket);
+  // Whether it is ready now. INVALID_ARGUMENT, recorded for Finish, for a bucket that does not
+  // exist or has had all.
+  bool Add(int bucket);
 
   // Ends the step's use of the communication thread: after this, Reduce is called by Finish only.
   // FAILED_PRECONDITION naming the buckets that are not ready, or the first error.

@@ -50,6 +50,7 @@
 #include "trainer/compression/compressor.h"
 #include "trainer/consistency/lease_ledger.h"
 #include "trainer/membership/types.h"
+#include "trainer/timeline/recorder.h"
 #include "trainer/transport/mesh.h"
 
 namespace starling::exchange {
@@ -169,6 +170,10 @@ class Exchange {
   virtual Volume volume() const { return {}; }
   // Of the view that was entered last; none where nothing travels.
   virtual std::vector<Path> paths() const { return {}; }
+
+  // Before the first view: each bucket's way is recorded there, while somebody looks. It outlives
+  // this.
+  virtual void RecordTo(timeline::Recorder& /*recorder*/) {}
 
   // The groups [first, last) that rank `rank` of `size` contributes to a step of `groups` groups.
   virtual ranges::Range<int> Groups(int rank, int /*size*/, int /*groups*/) const {

@@ -165,6 +165,46 @@ TEST(Exchange, TellsByWhatItReachesItsPeers) {
   }
 }
 
+TEST(AllReduceExchange, WhileSomebodyLooksEachBucketIsRecordedWithTheBytesOfTheLedger) {
+  Members members(Kind::kInproc, 2);
+  const auto meshes = members.OpenAll(1);
+  const auto exchanges = AllReduces(2);
+  OnEachRank(2, [&](int rank) {
+    clock::FakeClock clock;
+    timeline::Recorder recorder(clock);
+    exchanges[rank]->RecordTo(recorder);
+    v1alpha1::TraceQuery query;
+    query.set_request("r");
+    ASSERT_EQ(exchanges[rank]->Enter({}, meshes[rank].get()), absl::OkStatus());
+    for (std::uint64_t number = 1; number <= 2; ++number) {
+      std::vector<float> gradients(Total(kBuckets), 1);
+      Step step{number, gradients, {}};
+      step.deadline = Soon();
+      ASSERT_EQ(exchanges[rank]->Begin(step), absl::OkStatus());
+      for (int bucket = 5; bucket >= 0; --bucket) exchanges[rank]->Add(rank, bucket);
+      ASSERT_EQ(exchanges[rank]->Finish({}, 0).status(), absl::OkStatus());
+      if (number == 1) {
+        (void)recorder.Answer(query);  // nobody looked until now
+      }
+    }
+    const v1alpha1::TraceAnswer answer = recorder.Answer(query);
+    std::uint64_t bytes = 0;
+    std::vector<std::int64_t> reduced, ready;
+    for (const v1alpha1::TraceEvent& event : answer.events()) {
+      EXPECT_EQ(event.step(), 2);
+      (event.name() == "ready" ? ready : reduced).push_back(event.bucket());
+      if (event.name() == "ready") continue;
+      EXPECT_EQ(event.algorithm(), "Ring");
+      EXPECT_EQ(event.dense_bytes(), kBuckets[event.bucket()] * sizeof(float));
+      bytes += event.bytes();
+    }
+    EXPECT_THAT(reduced, ElementsAre(0, 1, 2, 3, 4, 5));
+    EXPECT_THAT(ready, ElementsAre(5, 4, 3, 2, 1, 0));
+    EXPECT_GT(bytes, 0U);
+    EXPECT_EQ(2 * bytes, exchanges[rank]->volume().sent);
+  });
+}
+
 TEST(AllReduceExchange, EmptyStepSettlesWithoutGradients) {
   Members members(Kind::kInproc, 2);
   const auto meshes = members.OpenAll(1);

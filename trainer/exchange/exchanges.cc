@@ -65,6 +65,10 @@ class AllReduce final : public Reduction {
     return Path{.algorithm = collectives::AlgorithmsOf(selection_), .reason = Reason()};
   }
 
+  std::string_view WayOf(const Bucket& bucket) const override {
+    return collectives::NameOf(selection_.Of(bucket.range.size() * sizeof(float)));
+  }
+
   absl::Status Reduce(const HostStep& step, transport::Tag tag, const Bucket& bucket) override {
     if (Alone(step)) return absl::OkStatus();
     const collectives::Algorithm algorithm = selection_.Of(bucket.range.size() * sizeof(float));
@@ -111,10 +115,11 @@ class EncodedAllReduce final : public Reduction {
 
   std::optional<Path> path() const override {
     const bool by_all = codec_->summing() == compression::Summing::kByAll;
-    return Path{.algorithm = by_all ? "ToAll" : "ByOwners",
+    return Path{.algorithm = std::string(Way()),
                 .reason = by_all ? "encodings of this codec are not encoded anew"
                                  : "so that each sum is encoded once"};
   }
+  std::string_view WayOf(const Bucket&) const override { return Way(); }
 
   absl::Status Begin(const HostStep& step, ranges::Range<int>) override {
     compressor_.DiscardAll();
@@ -151,6 +156,10 @@ class EncodedAllReduce final : public Reduction {
  private:
   static constexpr std::uint64_t kStep = 0;  // one at a time is pending
 
+  std::string_view Way() const {
+    return codec_->summing() == compression::Summing::kByAll ? "ToAll" : "ByOwners";
+  }
+
   const std::shared_ptr<const compression::Codec> codec_;
   compression::Compressor compressor_;
   collectives::Workspace workspace_;
@@ -169,6 +178,7 @@ class Reproducible final : public Reduction {
   std::optional<Path> path() const override {
     return Path{.algorithm = "ByOwners", .reason = "sums in the order of groups are reproducible"};
   }
+  std::string_view WayOf(const Bucket&) const override { return "ByOwners"; }
 
   absl::Status Begin(const HostStep& step, ranges::Range<int> groups) override {
     groups_ = groups;

@@ -36,6 +36,10 @@ absl::Status StepExchange::Enter(const membership::View& /*view*/, transport::Me
   mesh_ = mesh;
   const bool alone = mesh == nullptr || mesh->size() == 1;
   const absl::Status entered = reduction_->Enter(alone ? nullptr : mesh);
+  if (recorder_ != nullptr) {
+    const std::vector<Path> ways = paths();
+    transport_ = ways.empty() ? "" : recorder_->Keep(ways.front().transport);
+  }
   return entered.ok() ? entered : Judged(entered);
 }
 
@@ -83,15 +87,32 @@ absl::Status StepExchange::Begin(const Step& step) {
   const ranges::Range<int> mine = groups_of_rank(RankOf(step_));
   RETURN_IF_ERROR(reduction_->Begin(step_, mine));
   side_channel_.emplace(mesh_, step, groups_of_rank);
-  schedule_.Begin(
-      mine.size(), step.gradients.empty(), step.overlap && SizeOf(step_) > 1, [this](int bucket) {
-        const transport::Tag tag{
-            step_.number, collectives::kFirstBucketChannel + static_cast<std::uint32_t>(bucket)};
-        return reduction_->Reduce(step_, tag, buckets_[bucket]);
-      });
+  schedule_.Begin(mine.size(), step.gradients.empty(), step.overlap && SizeOf(step_) > 1,
+                  [this](int bucket) { return Reduce(bucket); });
   sync::MutexLock lock(mutex_);
   running_ = true;
   return absl::OkStatus();
+}
+
+absl::Status StepExchange::Reduce(int index) {
+  const Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
+  const transport::Tag tag{step_.number,
+                           collectives::kFirstBucketChannel + static_cast<std::uint32_t>(index)};
+  if (!timeline::IsOn(recorder_)) return reduction_->Reduce(step_, tag, bucket);
+  const absl::Time begin = recorder_->Now();
+  const std::uint64_t before = reduction_->volume().sent;
+  absl::Status reduced = reduction_->Reduce(step_, tag, bucket);
+  recorder_->Add({.track = v1alpha1::TraceEvent::EXCHANGE,
+                  .name = reduced.ok() ? "reduce" : "reduce, broken off",
+                  .begin = begin,
+                  .end = recorder_->Now(),
+                  .step = static_cast<std::int64_t>(step_.number),
+                  .bucket = index,
+                  .bytes = reduction_->volume().sent - before,
+                  .dense_bytes = bucket.range.size() * sizeof(float),
+                  .algorithm = reduction_->WayOf(bucket),
+                  .transport = transport_});
+  return reduced;
 }
 
 void StepExchange::Add(int group, int bucket) {
@@ -104,7 +125,17 @@ void StepExchange::Add(int group, int bucket) {
     const absl::Status added = reduction_->Add(step_, group, buckets_[bucket]);
     if (!added.ok()) return schedule_.Fail(added);
   }
-  schedule_.Add(bucket);
+  const bool ready = schedule_.Add(bucket);
+  if (!ready || !timeline::IsOn(recorder_)) return;
+  const absl::Time now = recorder_->Now();
+  recorder_->Add(
+      {.track = v1alpha1::TraceEvent::EXCHANGE,
+       .name = "ready",
+       .begin = now,
+       .end = now,
+       .step = static_cast<std::int64_t>(step_.number),
+       .bucket = bucket,
+       .dense_bytes = buckets_[static_cast<std::size_t>(bucket)].range.size() * sizeof(float)});
 }
 
 absl::StatusOr<Outcome> StepExchange::Finish(std::span<const double> statistics, int columns) {

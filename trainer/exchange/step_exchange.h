@@ -43,6 +43,8 @@ class Reduction {
   virtual absl::Status Enter(transport::Mesh* /*mesh*/) { return absl::OkStatus(); }
   // How sums travel in that view.
   virtual std::optional<Path> path() const { return std::nullopt; }
+  // How this bucket's sum travels there, a literal.
+  virtual std::string_view WayOf(const Bucket& /*bucket*/) const { return ""; }
   // A step of this rank's `groups` begins.
   virtual absl::Status Begin(const HostStep& /*step*/, ranges::Range<int> /*groups*/) {
     return absl::OkStatus();
@@ -87,12 +89,14 @@ class StepExchange final : public Exchange {
   void Adopted(bool from_checkpoint) override { reduction_->Adopted(from_checkpoint); }
   Volume volume() const override { return reduction_->volume(); }
   std::vector<Path> paths() const override;
+  void RecordTo(timeline::Recorder& recorder) override { recorder_ = &recorder; }
   ranges::Range<int> Groups(int rank, int size, int groups) const override {
     return reduction_->Groups(rank, size, groups);
   }
 
  private:
   absl::StatusOr<HostStep> Checked(const Step& step) const;
+  absl::Status Reduce(int bucket);
   // The view's end, if it is the mesh that has failed.
   absl::Status Judged(const absl::Status& failed) const;
   absl::Status FinishStep(std::span<const double> statistics, int columns, Outcome& outcome);
@@ -104,6 +108,8 @@ class StepExchange final : public Exchange {
   HostStep step_;  // written by Begin only, while no other call may run
   std::optional<SideChannel> side_channel_;
   BucketSchedule schedule_;
+  timeline::Recorder* recorder_ = nullptr;
+  std::string_view transport_;  // of the present view, for the recorder
 
   sync::Mutex mutex_;
   bool running_ ABSL_GUARDED_BY(mutex_) = false;

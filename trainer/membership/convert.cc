@@ -139,6 +139,7 @@ void Put(const Desired& from, pb::Desired& to) {
   for (const Pod& pod : from.pods) Put(pod, *to.add_pods());
   Put(from.settings, *to.mutable_settings());
   to.set_checkpoint_request(from.checkpoint_request);
+  to.set_trace_request(from.trace_request);
   to.set_finished(from.finished);
 }
 
@@ -193,6 +194,12 @@ void Put(const MemberId& from, pb::MemberId& to) {
   to.set_pod_uid(from.pod_uid);
   to.set_start(from.start);
 }
+pb::MemberId ToProto(const MemberId& from) {
+  pb::MemberId to;
+  Put(from, to);
+  return to;
+}
+
 MemberId FromProto(const pb::MemberId& from) { return {from.pod_uid(), from.start()}; }
 
 void Put(const StateId& from, pb::StateId& to) {
@@ -317,6 +324,7 @@ Desired FromProto(const pb::Desired& from) {
   const google::protobuf::Duration& interval = from.settings().checkpoint().interval();
   desired.checkpoint_interval_ms = interval.seconds() * 1000 + interval.nanos() / 1'000'000;
   desired.checkpoint_request = from.checkpoint_request();
+  desired.trace_request = from.trace_request();
   desired.finished = from.finished();
   if (from.has_standby()) {
     desired.standby = {from.standby().incarnation(), from.standby().uid(), from.standby().ip()};

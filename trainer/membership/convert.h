@@ -38,6 +38,7 @@ v1alpha1::ShadowReply ToProto(const ShadowReply& reply);
 
 // What other messages hold too.
 void Put(const MemberId& from, v1alpha1::MemberId& to);
+v1alpha1::MemberId ToProto(const MemberId& from);
 void Put(const StateId& from, v1alpha1::StateId& to);
 MemberId FromProto(const v1alpha1::MemberId& from);
 StateId FromProto(const v1alpha1::StateId& from);

@@ -105,6 +105,7 @@ TEST(Convert, AShadowAndItsAnswerSurviveTheWire) {
   shadow.desired.settings = FromProto(settings);
   shadow.desired.checkpoint_interval_ms = 400;
   shadow.desired.checkpoint_request = "now";
+  shadow.desired.trace_request = "a timeline";
   shadow.desired.finished = true;
   EXPECT_EQ(FromProto(ToProto(shadow)), shadow);
   const ShadowReply reply = FromProto(ToProto(ShadowReply{4, 3, 9, true}));

@@ -297,6 +297,7 @@ struct Desired {
   Settings settings;
   std::int64_t checkpoint_interval_ms = 0;  // from the settings; 0: no turns
   std::string checkpoint_request{};         // for one more: see CheckpointRounds; empty: none
+  std::string trace_request{};              // for the shell, which records it; empty: none
   bool finished = false;
   // Who keeps ready to take over. Once a coordinator was told of one it has that one to its end.
   std::optional<StandbyPod> standby{};

@@ -154,6 +154,32 @@ TEST_F(StopwatchTest, WhatWasDoneBeforeGoesOnAtTheEndOfABlock) {
   EXPECT_EQ(stopwatch_.Read().at("idle"), 2);
 }
 
+TEST_F(StopwatchTest, WhatIsRecordedAddsUpToTheSeconds) {
+  timeline::Recorder recorder(clock_);
+  Stopwatch watch(clock_, absl::InfiniteFuture(), &recorder);
+  v1alpha1::TraceQuery query;
+  query.set_request("r");
+  watch.Enter(Activity::kIdle);
+  (void)recorder.Answer(query);
+  for (const Activity activity : {Activity::kInput, Activity::kCompute, Activity::kExchange,
+                                  Activity::kExchange, Activity::kOptimizer, Activity::kIdle}) {
+    watch.Enter(activity);
+    clock_.Advance(absl::Milliseconds(10 + static_cast<int>(activity)));
+  }
+  watch.Enter(Activity::kIdle);
+  Seconds told;
+  std::int64_t until = 0;
+  for (const v1alpha1::TraceEvent& event : recorder.Answer(query).events()) {
+    EXPECT_GE(event.begin_nanos(), until) << "no two at once";
+    until = event.end_nanos();
+    told[event.name()] +=
+        absl::ToDoubleSeconds(absl::Nanoseconds(event.end_nanos() - event.begin_nanos()));
+  }
+  const Seconds counted = watch.Read();
+  EXPECT_EQ(told.size(), 5U);
+  for (const auto& [activity, seconds] : told) EXPECT_DOUBLE_EQ(seconds, counted.at(activity));
+}
+
 class LedgerTest : public StopwatchTest {
  protected:
   static Seconds ToSeconds(const google::protobuf::Map<std::string, double>& map) {

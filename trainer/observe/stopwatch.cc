@@ -39,13 +39,16 @@ Doing DoingOf(Activity activity) {
   return {activity, kKinds[at], kActivityNames[at]};
 }
 
-Stopwatch::Stopwatch(const clock::Clock& clock, absl::Time since)
-    : clock_(clock), since_(std::min(since, clock.Now())) {}
+Stopwatch::Stopwatch(const clock::Clock& clock, absl::Time since, timeline::Recorder* recorder)
+    : clock_(clock), recorder_(recorder), since_(std::min(since, clock.Now())) {}
 
 absl::Time Stopwatch::Enter(const Doing& doing) {
   sync::MutexLock lock(mutex_);
   const absl::Time now = clock_.Now();
   spent_[IndexOf(activity_)] += now - since_;
+  if (timeline::IsOn(recorder_) && now > since_) {
+    recorder_->Add({.name = kActivityNames[IndexOf(activity_)], .begin = since_, .end = now});
+  }
   since_ = now;
   doing_ = doing;
   const bool as_it_is =

@@ -19,6 +19,7 @@
 #include "common/clock/clock.h"
 #include "common/sync/mutex.h"
 #include "trainer/membership/pulse.h"
+#include "trainer/timeline/recorder.h"
 
 namespace starling::observe {
 
@@ -55,7 +56,9 @@ Doing DoingOf(Activity activity);
 class Stopwatch {
  public:
   // The process began at `since`, of `clock`'s Now(); if that is later: now.
-  explicit Stopwatch(const clock::Clock& clock, absl::Time since = absl::InfiniteFuture());
+  // Each stretch of an activity is recorded there too; null: nowhere. It outlives this.
+  explicit Stopwatch(const clock::Clock& clock, absl::Time since = absl::InfiniteFuture(),
+                     timeline::Recorder* recorder = nullptr);
 
   // From now on the thread does this. Returns now. By the thread that is watched.
   absl::Time Enter(Activity activity) { return Enter(DoingOf(activity)); }
@@ -87,6 +90,7 @@ class Stopwatch {
   void Tell(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const clock::Clock& clock_;
+  timeline::Recorder* const recorder_;
   mutable sync::Mutex mutex_;
   Doing doing_ ABSL_GUARDED_BY(mutex_);
   Activity activity_ ABSL_GUARDED_BY(mutex_) = Activity::kStarting;  // counted

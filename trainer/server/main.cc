@@ -21,8 +21,10 @@
 #include "trainer/control/failpoints.h"
 #include "trainer/control/options.h"
 #include "trainer/control/process.h"
+#include "trainer/membership/convert.h"
 #include "trainer/server/executor_count.h"
 #include "trainer/server/server_member.h"
+#include "trainer/timeline/recorder.h"
 #include "trainer/transport/cores.h"
 #include "trainer/transport/mixed_transport.h"
 
@@ -80,6 +82,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
       checkpoint::OpenJobPlace(spec->checkpoint().uri(), options.job_uid, options.job_dir);
   if (!storage.ok()) Fail(kBadInput, storage.status());
   std::unique_ptr<control::ControlService> service;
+  timeline::Recorder recorder(clock, membership::ToProto(options.self()));
   ServerMember member({.spec = *std::move(spec),
                        .job_uid = options.job_uid,
                        .job_dir = options.job_dir,
@@ -94,7 +97,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
                        .registry = registry,
                        .failpoints = failpoints,
                        .notify = [&service] { service->Notify(); },
-                       .on_hung = control::LeaveHung});
+                       .on_hung = control::LeaveHung,
+                       .recorder = &recorder});
   auto endpoint =
       metrics::MetricsEndpoint::Start(options.address, net::kMetricsPort, registry, nullptr, [&] {
         process.Update();
@@ -107,7 +111,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
        .identity = *std::move(identity),
        .job_uid = options.job_uid},
       {.on_directive = [&](const membership::Directive& d) { member.OnDirective(d); },
-       .make_report = [&] { return member.MakeReport(); }});
+       .make_report = [&] { return member.MakeReport(); },
+       .on_trace = [&](const v1alpha1::TraceQuery& query) { return recorder.Answer(query); }});
   if (!started.ok()) Fail(kFailed, started.status());
   service = *std::move(started);
   control::WatchSignals([&] { member.Terminate(); }, grace, [&] { member.GraceOver(); });

@@ -45,7 +45,7 @@ ServerDirective Convert(const membership::Directive& from,
 ServerMember::ServerMember(ServerConfig config, ServerParts parts)
     : config_(std::move(config)),
       parts_(std::move(parts)),
-      stopwatch_(parts_.clock, config_.began),
+      stopwatch_(parts_.clock, config_.began, parts_.recorder),
       activities_(parts_.registry, "starling_server_activity_seconds_total"),
       metrics_(parts_.registry),
       session_({.id = config_.self, .last_exit = config_.last_exit}) {}

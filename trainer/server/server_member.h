@@ -25,6 +25,7 @@
 #include "trainer/parameter_server/job_tables.h"
 #include "trainer/server/server_metrics.h"
 #include "trainer/server/shard_server.h"
+#include "trainer/timeline/recorder.h"
 
 namespace starling::server {
 
@@ -49,6 +50,7 @@ struct ServerParts {
   std::function<void()> notify;  // report now
   // This server hangs in that thread, and its process is to end now; empty: a test's does not.
   std::function<void(std::int64_t thread)> on_hung = {};
+  timeline::Recorder* recorder = nullptr;  // of its activities; null: nowhere
 };
 
 // Thread-safe.

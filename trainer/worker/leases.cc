@@ -62,8 +62,11 @@ Leases::Leases(const Context& context, const parameter_server::Layout& layout,
                  .workload = context_.parts.workload,
                  .batches = context.batches,
                  .exchange = exchange_,
-                 .stopwatch = context.stopwatch}),
-      store_(exchange_.pipe(), tables_.course_shard()) {}
+                 .stopwatch = context.stopwatch,
+                 .recorder = context.parts.recorder}),
+      store_(exchange_.pipe(), tables_.course_shard()) {
+  if (context.parts.recorder != nullptr) exchange_.RecordTo(*context.parts.recorder);
+}
 
 void Leases::Hear(const membership::Directive& directive, membership::ViewNumber installed) {
   queue_.OnDirective(directive, installed);

@@ -64,12 +64,17 @@ Lockstep::Lockstep(const Context& context, std::unique_ptr<optimizer::Optimizer>
                  .batches = context.batches,
                  .exchange = *exchange_,
                  .stopwatch = context.stopwatch,
-                 .portions = servers.portions}),
+                 .portions = servers.portions,
+                 .recorder = context.parts.recorder}),
       concludes_(servers.served.empty()),
       checkpointing_(checkpoint::CheckpointStore(context.parts.storage, checkpoint::kCheckpoints),
                      context.progress.keep(), {{kDataDigest, context.declared().data_digest}},
                      [this](const checkpoint::WriteResult& result) { OnCheckpoint(result); }) {
   loop_.Register(state_.parts());
+  if (timeline::Recorder* recorder = context.parts.recorder; recorder != nullptr) {
+    recorder->InLockstep();
+    exchange_->RecordTo(*recorder);
+  }
   const std::span<float> residual = exchange_->residual();
   if (residual.empty()) return;
   state_.parts().Add("exchange/residual", {static_cast<std::int64_t>(residual.size())}, residual,
@@ -450,6 +455,14 @@ void Lockstep::OnCheckpoint(const checkpoint::WriteResult& result) {
     retry_save_ = true;
     context_.shell.Nudge();
     return;
+  }
+  if (timeline::Recorder* recorder = context_.parts.recorder; timeline::IsOn(recorder)) {
+    const absl::Time now = recorder->Now();
+    recorder->Add({.track = v1alpha1::TraceEvent::CHECKPOINT,
+                   .name = "write checkpoint",
+                   .begin = now - result.elapsed,
+                   .end = now,
+                   .step = result.id.step});
   }
   log::Info("checkpoint written", {{"checkpoint", checkpoint::NameOf(result.id)},
                                    {"seconds", absl::ToDoubleSeconds(result.elapsed)}});

@@ -23,6 +23,8 @@
 #include "trainer/control/failpoints.h"
 #include "trainer/control/options.h"
 #include "trainer/control/process.h"
+#include "trainer/membership/convert.h"
+#include "trainer/timeline/recorder.h"
 #include "trainer/transport/mixed_transport.h"
 #include "trainer/worker/failing_workload.h"
 #include "trainer/worker/intake.h"
@@ -63,7 +65,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Option
 [[noreturn]] void Train(const Options& options, const v1alpha1::TrainingJobSpec& spec,
                         workload::Workload& workload, ControlService& service, Intake& intake,
                         metrics::Registry& registry, transport::Transport& transport,
-                        const clock::Clock& clock, absl::Time began, absl::Duration grace) {
+                        const clock::Clock& clock, absl::Time began, absl::Duration grace,
+                        timeline::Recorder& recorder) {
   const auto storage =
       checkpoint::OpenJobPlace(spec.checkpoint().uri(), options.job_uid, options.job_dir);
   if (!storage.ok()) Fail(kBadInput, storage.status());
@@ -83,7 +86,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Option
                       .registry = registry,
                       .notify = [&service] { service.Notify(); },
                       .on_view = nullptr,
-                      .on_hung = control::LeaveHung});
+                      .on_hung = control::LeaveHung,
+                      .recorder = &recorder});
   if (!worker.ok()) Fail(kBadInput, worker.status());
   intake.Open(**worker);
   service.Ready();
@@ -122,12 +126,14 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Option
   absl::StatusOr<tls::Identity> identity = tls::ReadIdentity(options.tls_path);
   if (!identity.ok()) Fail(kBadInput, identity.status());
   Intake intake;
+  timeline::Recorder recorder(clock, membership::ToProto(options.self()));
   absl::StatusOr<std::unique_ptr<ControlService>> control = ControlService::Start(
       {.address = net::ToString({options.address, net::kMemberPort}),
        .identity = *std::move(identity),
        .job_uid = options.job_uid},
       {.on_directive = [&](const membership::Directive& d) { intake.OnDirective(d); },
-       .make_report = [&] { return intake.MakeReport(); }});
+       .make_report = [&] { return intake.MakeReport(); },
+       .on_trace = [&](const v1alpha1::TraceQuery& query) { return recorder.Answer(query); }});
   if (!control.ok()) Fail(kFailed, control.status());
   metrics::Registry registry;
   telemetry::ProcessMetrics process(registry);
@@ -148,7 +154,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Option
   control::Failpoints failpoints(*failpoint, control::DeedOf(*failpoint));
   FailingWorkload failing(**workload, failpoints);
   workload::Workload& used = *failpoint ? failing : **workload;
-  Train(options, *spec, used, **control, intake, registry, **transport, clock, began, grace);
+  Train(options, *spec, used, **control, intake, registry, **transport, clock, began, grace,
+        recorder);
 }
 
 }  // namespace

@@ -134,8 +134,14 @@ void StepComputer::TakeLaps(exchange::Outcome& reduced) {
   const absl::Duration slowest = absl::Microseconds(reduced.max.back());
   reduced.max.pop_back();
   reduced.min.pop_back();
-  parts_.stopwatch.Move(Activity::kExchange, Activity::kWaiting,
-                        std::min(slowest - lap_.own, lap_.exchange));
+  const absl::Duration waited = std::min(slowest - lap_.own, lap_.exchange);
+  parts_.stopwatch.Move(Activity::kExchange, Activity::kWaiting, waited);
+  if (!timeline::IsOn(parts_.recorder) || waited <= absl::ZeroDuration()) return;
+  const absl::Time came = lap_.ended - lap_.exchange;
+  parts_.recorder->Add({.track = v1alpha1::TraceEvent::WAITING,
+                        .name = "waiting",
+                        .begin = came,
+                        .end = came + waited});
 }
 
 void StepComputer::ExpectNext(const StepRequest& request) {
@@ -150,7 +156,23 @@ void StepComputer::ExpectNext(const StepRequest& request) {
                          parts_.batches.At(next.step).epoch);
 }
 
+// Recorded is a step that was looked at from its begin to its end.
 absl::StatusOr<StepOutcome> StepComputer::Run(const StepRequest& request) {
+  if (request.empty || !timeline::IsOn(parts_.recorder)) return RunStep(request);
+  parts_.recorder->BeginStep(request.step, parts_.batches.At(request.step).epoch);
+  const absl::Time begin = parts_.recorder->Now();
+  absl::StatusOr<StepOutcome> outcome = RunStep(request);
+  if (outcome.ok()) {
+    parts_.recorder->Add({.track = v1alpha1::TraceEvent::STEP,
+                          .name = "step",
+                          .begin = begin,
+                          .end = parts_.recorder->Now(),
+                          .step = request.step});
+  }
+  return outcome;
+}
+
+absl::StatusOr<StepOutcome> StepComputer::RunStep(const StepRequest& request) {
   const absl::Cleanup idle = [this] { parts_.stopwatch.Enter(Activity::kIdle); };
   const Layout layout = LayOut(request);
   std::vector<double> statistics(static_cast<size_t>(layout.mine.size()) *

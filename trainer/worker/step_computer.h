@@ -70,6 +70,7 @@ class StepComputer {
     observe::Stopwatch& stopwatch;
     // Not 0: a batch has so many groups, whatever its size, and each is a portion of it.
     int64_t portions = 0;
+    timeline::Recorder* recorder = nullptr;  // of steps; null: nowhere
   };
   explicit StepComputer(const Parts& parts)
       : parts_(parts),
@@ -97,6 +98,7 @@ class StepComputer {
     absl::Duration own;       // until this worker came to the exchange
     absl::Duration exchange;  // from there to its end; 0: it was not counted as exchange
   };
+  absl::StatusOr<StepOutcome> RunStep(const StepRequest& request);
   std::vector<int64_t> ControlOf(const StepRequest& request) const;
   void TakeLaps(exchange::Outcome& reduced);
 

@@ -67,9 +67,21 @@ void TrainingLoop::Broken(const absl::Status& status) {
                                         {"unreachable", unreachable.size()}});
   context_.progress.ViewEnded();
   context_.stopwatch.Enter(Activity::kRecovery);
+  Record("the view breaks");
   CloseView();
   context_.shell.Deliver(
       [&](membership::Member& machine) { return machine.OnBroken(view_.number, unreachable); });
+}
+
+void TrainingLoop::Record(std::string_view what) {
+  timeline::Recorder* recorder = context_.parts.recorder;
+  if (!timeline::IsOn(recorder)) return;
+  const absl::Time now = recorder->Now();
+  recorder->Add({.track = v1alpha1::TraceEvent::MEMBERSHIP,
+                 .name = what,
+                 .begin = now,
+                 .end = now,
+                 .view = membership::EpochOf(view_.number)});
 }
 
 absl::Status TrainingLoop::Do(const membership::Fence& action) {
@@ -83,6 +95,7 @@ absl::Status TrainingLoop::Do(const membership::AbortView& action) {
   if (view_.number != action.view) return absl::OkStatus();
   context_.progress.ViewEnded();
   context_.stopwatch.Enter(Activity::kRecovery);
+  Record("the view breaks");
   CloseView();
   return absl::OkStatus();
 }
@@ -115,6 +128,7 @@ absl::Status TrainingLoop::Do(const membership::Run& action) {
   context_.stopwatch.Enter(Activity::kIdle);
   context_.stopwatch.BeginView();
   RETURN_IF_ERROR(source_.Begin(action));
+  Record("steps begin");
   log::Info("steps begin", {{"view", membership::EpochOf(action.id.view)},
                             {"incarnation", membership::IncarnationOf(action.id.view)},
                             {"workers", view_.workers().size()},

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "trainer/worker/work_source.h"
@@ -31,6 +32,8 @@ class TrainingLoop {
   // Ends the view here, as far as it has not ended yet.
   void CloseView();
   void Broken(const absl::Status& status);
+  // In the timeline, while somebody looks; `what` is a literal.
+  void Record(std::string_view what);
 
   absl::Status Do(const membership::Fence& action);
   absl::Status Do(const membership::AbortView& action);

@@ -42,7 +42,8 @@ WorkerParts WithWorkload(const WorkerParts& parts, workload::Workload* workload)
           parts.notify,
           parts.on_view,
           parts.on_hung,
-          parts.own_loop};
+          parts.own_loop,
+          parts.recorder};
 }
 
 absl::StatusOr<std::unique_ptr<WorkSource>> MakeWorkSource(const Context& context) {
@@ -87,7 +88,7 @@ Worker::State::State(WorkerConfig config_in, const WorkerParts& parts_in)
       parts(WithWorkload(parts_in, hogwild.get())),
       batches(parts.workload.declaration().samples, parameter_server::SamplesPerStep(config.spec),
               static_cast<std::uint64_t>(config.spec.seed())),
-      stopwatch(parts.clock, config.began),
+      stopwatch(parts.clock, config.began, parts.recorder),
       board(parts.clock, stopwatch),
       metrics(parts.registry),
       step_files(config.progress_file, config.step_log),

@@ -18,6 +18,7 @@
 #include "common/storage/blob_store.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/membership/member.h"
+#include "trainer/timeline/recorder.h"
 #include "trainer/transport/transport.h"
 #include "trainer/worker/own_loop.h"
 #include "trainer/workload/workload.h"
@@ -48,6 +49,8 @@ struct WorkerParts {
   std::function<void(std::int64_t thread)> on_hung = {};
   // Whose loop makes the steps, if it is a program's; its workload is `workload`. Null: our own.
   OwnLoop* own_loop = nullptr;
+  // Where this worker's time is recorded, while somebody looks; null: nowhere.
+  timeline::Recorder* recorder = nullptr;
 };
 
 // Thread-safe, except Run.
