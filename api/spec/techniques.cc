@@ -57,6 +57,8 @@ constexpr char kAdaRevision[] = "optimizer.adaRevision";
 constexpr char kDelayCompensated[] = "optimizer.delayCompensated";
 constexpr char kValidationData[] = "dataset.validation";
 
+constexpr char kNetwork[] = "experiment.network";
+
 constexpr char kLeaveOut[] = "leave it out";
 
 // Codecs that encode the numbers of a tensor together.
@@ -386,10 +388,20 @@ std::vector<Technique> Workloads() {
        {Needs({kContainer}, "for other jobs succeed when training ends")}}};
 }
 
+std::vector<Technique> Experiments() {
+  return {{kNetwork,
+           {Needs({"experiment.network.bandwidth", "experiment.network.delay"},
+                  "for nothing else is emulated", "give one of them, or leave it out"),
+            Needs({kAllReduce, kServers}, "for nothing else sends updates")}},
+          {"experiment.network.podsPerHost",
+           {Excludes({kHostReduce}, "which goes by the nodes that pods really run on",
+                     "write topology: {flat: {}}, or leave it out")}}};
+}
+
 std::vector<Technique> AllTechniques() {
   std::vector<Technique> table;
   for (const auto& part : {OwnTrainings(), OwnLoops(), Workloads(), Data(), Optimizers(),
-                           Exchanges(), Updates(), Compressions(), Numbers()}) {
+                           Exchanges(), Updates(), Compressions(), Numbers(), Experiments()}) {
     table.insert(table.end(), part.begin(), part.end());
   }
   return table;

@@ -13,6 +13,7 @@
 #include "api/spec/consistency.h"
 #include "api/spec/metrics.h"
 #include "api/spec/pod_template.h"
+#include "api/spec/quantity.h"
 #include "api/spec/resolve.h"
 #include "api/spec/techniques.h"
 
@@ -215,6 +216,18 @@ void CheckExchange(const TrainingJobSpec& spec, FieldErrors& errors) {
     errors.push_back({absl::StrCat(kWorker, ".maxReplicas"),
                       absl::StrCat("must be 1, not ", worker.max_replicas(), ",", remedy)});
   }
+}
+
+// Slower, and a step of a common model takes longer than workers wait for one.
+void CheckNetwork(const TrainingJobSpec& spec, FieldErrors& errors) {
+  constexpr double kLeast = 1e6, kMost = 1e12;
+  const auto& network = spec.experiment().network();
+  if (!network.has_bandwidth()) return;
+  const double bandwidth = ParseQuantity(network.bandwidth()).value_or(0);
+  if (bandwidth >= kLeast && bandwidth <= kMost) return;
+  errors.push_back(
+      {"spec.experiment.network.bandwidth",
+       absl::StrCat("must be from 1M to 1T bits a second, not ", network.bandwidth())});
 }
 
 // A bound on the side where the metric is worse would be met from the start.
@@ -496,10 +509,11 @@ FieldErrors Validate(const TrainingJobSpec& resolved) {
     rule(resolved, errors);
   }
   if (resolved.workload().has_container()) return errors;
-  for (const auto& rule : {CheckTrain, CheckReproducible, CheckWarmup, CheckExchange, CheckServers,
-                           CheckBackups, CheckPortions, CheckTarget, CheckSources, CheckTables,
-                           CheckIdxSources, CheckTexts, CheckImageSources, CheckModel,
-                           CheckBatchNorm, CheckEmbedding, CheckMicroBatch, CheckReconstruction}) {
+  for (const auto& rule :
+       {CheckTrain, CheckReproducible, CheckWarmup, CheckExchange, CheckNetwork, CheckServers,
+        CheckBackups, CheckPortions, CheckTarget, CheckSources, CheckTables, CheckIdxSources,
+        CheckTexts, CheckImageSources, CheckModel, CheckBatchNorm, CheckEmbedding, CheckMicroBatch,
+        CheckReconstruction}) {
     rule(resolved, errors);
   }
   return errors;

@@ -546,6 +546,21 @@ class Embedding(_EmbeddingRequired, total=False):
     rows: int
 
 
+# An emulated network, for jobs all of whose pods run on one machine. Nobody is held up while
+# sending: what is sent can be used when it would have arrived. Members share no memory then.
+# Control messages, data sets and checkpoints travel as ever.
+class EmulatedNetwork(TypedDict, total=False):
+    # Bits that a network card sends each second, and as many that it receives, as a quantity from
+    # 1M to 1T, such as 1G; not given: as fast as the machine can.
+    bandwidth: str
+    # From when the last byte of a message has left a card until it is there.
+    delay: str
+    # So many workers whose numbers follow one another share a card, and so many parameter servers;
+    # between these nothing is emulated. By default each has one of its own. Only without
+    # containers, where pods see one folder.
+    podsPerHost: int
+
+
 # The largest velocities, more of the tensors whose magnitudes spread wider. Whoever applies them
 # has no momentum.
 class EntropyTopKCodec(TypedDict, total=False):
@@ -584,6 +599,9 @@ class ExchangePath(TypedDict, total=False):
 
 # Pacing and faults, for tests and studies only.
 class Experiment(TypedDict, total=False):
+    # A slower network between workers, and between them and parameter servers, than the one they
+    # have.
+    network: EmulatedNetwork
     # Every step takes at least this much longer.
     stepDelay: str
 

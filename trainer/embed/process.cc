@@ -17,6 +17,7 @@
 #include "common/tls/tls.h"
 #include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/control/control_service.h"
+#include "trainer/control/data_plane.h"
 #include "trainer/control/options.h"
 #include "trainer/control/process.h"
 #include "trainer/embed/forks.h"
@@ -141,15 +142,8 @@ absl::Status Process::Start() {
   absl::StripAsciiWhitespace(&secret);
   ASSIGN_OR_RETURN(parts.storage, checkpoint::OpenJobPlace(parts.spec.checkpoint().uri(),
                                                            options.job_uid, options.job_dir));
-  transport::Options mine;
-  mine.member = worker::NameOf(options.self());
-  mine.job = options.job_uid;
-  mine.secret = secret;
-  mine.spin = spin;
-  mine.share_memory = share_memory;
-  mine.encrypted = control::Encrypts(parts.spec);
-  ASSIGN_OR_RETURN(parts.transport, transport::OpenMixedTransport(
-                                        {.host = options.address, .port = net::kDataPort}, mine));
+  ASSIGN_OR_RETURN(parts.transport,
+                   control::OpenTransport(options, parts.spec, secret, spin, share_memory));
   batches_.emplace(description.samples, parts.spec.dataset().global_batch_size(),
                    static_cast<std::uint64_t>(parts.spec.seed()));
   auto handover = std::make_unique<Handover>(description, *batches_, parts.spec.reproducible());

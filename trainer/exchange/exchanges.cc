@@ -259,6 +259,8 @@ absl::Status ViewEnded(const absl::Status& status) {
 }
 
 std::string TransportTo(const transport::Mesh& mesh, std::span<const int> ranks) {
+  const std::string network =
+      mesh.shaping().enabled() ? absl::StrCat(", ", transport::TextOf(mesh.shaping())) : "";
   int near = 0, others = 0, encrypted = 0;
   for (const int rank : ranks) {
     if (rank == mesh.rank()) continue;
@@ -266,10 +268,11 @@ std::string TransportTo(const transport::Mesh& mesh, std::span<const int> ranks)
     if (mesh.SharesMemory(rank)) ++near;
     if (mesh.Encrypts(rank)) ++encrypted;
   }
-  if (near == others) return "shared memory";
+  if (near == others) return absl::StrCat("shared memory", network);
   const std::string tcp = encrypted == others - near ? "TCP with TLS" : "TCP";
-  if (near == 0) return tcp;
-  return absl::StrCat("shared memory to ", near, " of ", others, " peers, ", tcp, " to the others");
+  if (near == 0) return absl::StrCat(tcp, network);
+  return absl::StrCat("shared memory to ", near, " of ", others, " peers, ", tcp, " to the others",
+                      network);
 }
 
 std::unique_ptr<Exchange> NewAllReduceExchange(const std::vector<std::size_t>& bucket_sizes,

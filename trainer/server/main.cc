@@ -18,6 +18,7 @@
 #include "common/tls/tls.h"
 #include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/control/control_service.h"
+#include "trainer/control/data_plane.h"
 #include "trainer/control/failpoints.h"
 #include "trainer/control/options.h"
 #include "trainer/control/process.h"
@@ -34,22 +35,6 @@ namespace {
 using control::Fail;
 using control::kBadInput;
 using control::kFailed;
-
-absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const control::Options& options,
-                                                                    const transport::Spin& spin,
-                                                                    bool share_memory,
-                                                                    bool encrypted) {
-  ASSIGN_OR_RETURN(std::string secret, control::ReadFile(options.secret_path));
-  absl::StripAsciiWhitespace(&secret);
-  transport::Options mine;
-  mine.member = control::NameOf(options.self());
-  mine.job = options.job_uid;
-  mine.secret = secret;
-  mine.spin = spin;
-  mine.share_memory = share_memory;
-  mine.encrypted = encrypted;
-  return transport::OpenMixedTransport({.host = options.address, .port = net::kDataPort}, mine);
-}
 
 [[noreturn]] void Main(const control::Options& options) {
   const clock::SystemClock clock;
@@ -75,7 +60,10 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
   if (!identity.ok()) Fail(kBadInput, identity.status());
   metrics::Registry registry;
   telemetry::ProcessMetrics process(registry);
-  auto transport = OpenTransport(options, *spin, *share_memory, control::Encrypts(*spec));
+  absl::StatusOr<std::string> secret = control::ReadFile(options.secret_path);
+  if (!secret.ok()) Fail(kFailed, secret.status());
+  absl::StripAsciiWhitespace(&*secret);
+  auto transport = control::OpenTransport(options, *spec, *secret, *spin, *share_memory);
   if (!transport.ok()) Fail(kFailed, transport.status());
 
   const auto storage =

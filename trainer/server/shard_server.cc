@@ -108,7 +108,7 @@ absl::Status ShardServer::ServeView(const membership::View& view, transport::Can
   if (rank < 0) return absl::NotFoundError("this server is not in the view");
   std::vector<transport::Peer> peers;
   for (const membership::ViewMember& member : view.members) {
-    peers.push_back({options_.peer_name(member.id), member.address});
+    peers.push_back({options_.peer_name(member.id), member.address, member.pod});
   }
   absl::StatusOr<std::unique_ptr<transport::Mesh>> opened = transport_.Open(
       view.number, peers, rank, net::Deadline::After(options_.open_timeout), &ended);

@@ -20,6 +20,7 @@
 #include "common/tls/tls.h"
 #include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/control/control_service.h"
+#include "trainer/control/data_plane.h"
 #include "trainer/control/failpoints.h"
 #include "trainer/control/options.h"
 #include "trainer/control/process.h"
@@ -44,22 +45,6 @@ using control::Options;
 using control::ReadLastExit;
 
 namespace {
-
-// Members of one machine share memory where they can; for each pair that shows when they connect.
-absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Options& options,
-                                                                    const std::string& secret,
-                                                                    const transport::Spin& spin,
-                                                                    bool share_memory,
-                                                                    bool encrypted) {
-  transport::Options mine;
-  mine.member = NameOf(options.self());
-  mine.job = options.job_uid;
-  mine.secret = secret;
-  mine.spin = spin;
-  mine.share_memory = share_memory;
-  mine.encrypted = encrypted;
-  return transport::OpenMixedTransport({.host = options.address, .port = net::kDataPort}, mine);
-}
 
 // Ends the process: callbacks and the signals' thread hold on to what lives here.
 [[noreturn]] void Train(const Options& options, const v1alpha1::TrainingJobSpec& spec,
@@ -143,7 +128,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Option
         intake.UpdateMetrics();
       });
   if (!endpoint.ok()) Fail(kFailed, endpoint.status());
-  auto transport = OpenTransport(options, *secret, *spin, *share_memory, control::Encrypts(*spec));
+  auto transport = control::OpenTransport(options, *spec, *secret, *spin, *share_memory);
   if (!transport.ok()) Fail(kFailed, transport.status());
   const absl::StatusOr<std::unique_ptr<workload::Workload>> workload = (*open)();
   // Data that lie elsewhere may be read by the next try.

@@ -114,6 +114,8 @@ absl::Status TrainingLoop::Do(const membership::OpenMesh& action) {
   view_ = action.view;
   const auto mesh =
       context_.links.Open(view_, context_.config.self, net::Deadline::After(kOpenTimeout));
+  // What cannot work with these members will not with others of them.
+  if (absl::IsUnimplemented(mesh.status())) return mesh.status();
   if (!mesh.ok()) return exchange::ViewEnded(mesh.status());
   RETURN_IF_ERROR(source_.Enter(view_));
   context_.shell.Deliver(

@@ -57,7 +57,7 @@ absl::StatusOr<transport::Mesh*> ViewLinks::Open(const membership::View& view,
   std::vector<transport::Peer> peers;
   peers.reserve(view.members.size());
   for (const membership::ViewMember& member : view.members) {
-    peers.push_back({NameOf(member.id), member.address});
+    peers.push_back({NameOf(member.id), member.address, member.pod});
   }
   absl::StatusOr<std::unique_ptr<transport::Mesh>> mesh =
       transport_.Open(view.number, peers, view.RankOf(self), deadline, cancellation.get());

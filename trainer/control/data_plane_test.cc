@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/control/data_plane.h"
+
+#include "gtest/gtest.h"
+#include "starling/v1alpha1/training_job.pb.h"
+
+namespace starling::control {
+namespace {
+
+TEST(ShapingOf, IsNothingWhereTheJobSaysNothing) {
+  v1alpha1::TrainingJobSpec spec;
+  spec.mutable_experiment();
+  const auto shaping = ShapingOf(spec, "/job");
+  ASSERT_TRUE(shaping.ok());
+  EXPECT_FALSE(shaping->enabled());
+}
+
+TEST(ShapingOf, ReadsBitsASecondAndHosts) {
+  v1alpha1::TrainingJobSpec spec;
+  auto& network = *spec.mutable_experiment()->mutable_network();
+  network.set_bandwidth("1G");
+  network.mutable_delay()->set_nanos(200'000);
+  auto shaping = ShapingOf(spec, "/job");
+  ASSERT_TRUE(shaping.ok());
+  EXPECT_EQ(shaping->bytes_per_second, 125e6);
+  EXPECT_EQ(shaping->delay, absl::Microseconds(200));
+  EXPECT_EQ(shaping->pods_per_host, 1);
+
+  network.set_pods_per_host(4);
+  shaping = ShapingOf(spec, "/job");
+  ASSERT_TRUE(shaping.ok());
+  EXPECT_EQ(shaping->pods_per_host, 4);
+  EXPECT_EQ(shaping->card_folder, "/job");
+}
+
+TEST(ShapingOf, RefusesWhatIsNoBandwidth) {
+  v1alpha1::TrainingJobSpec spec;
+  for (const char* wrong : {"", "fast", "-1G", "0"}) {
+    spec.mutable_experiment()->mutable_network()->set_bandwidth(wrong);
+    EXPECT_EQ(ShapingOf(spec, "/job").status().code(), absl::StatusCode::kInvalidArgument) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace starling::control
