@@ -26,10 +26,9 @@ std::size_t UpToLastOverlap(const std::vector<Piece>& earlier, std::size_t count
   return count;
 }
 
-// At least one, so that an empty range is a frame too: it says that its sender has come so far.
 std::vector<Elements> PiecesOf(const Elements& range, std::size_t piece) {
   std::vector<Elements> pieces;
-  for (std::size_t i = 0; i < std::max<std::size_t>(1, ranges::PiecesOf(range, piece)); ++i) {
+  for (std::size_t i = 0; i < PieceCount(range, piece); ++i) {
     pieces.push_back(ranges::PieceOf(range, i, piece));
   }
   return pieces;
@@ -141,6 +140,30 @@ Pieces CutIntoPieces(const Schedule& schedule, std::size_t piece, bool in_place)
     }
   }
   return pieces;
+}
+
+std::vector<Pieces::Outgoing> OutgoingPieces(const Schedule& schedule, std::size_t piece) {
+  std::vector<Pieces::Outgoing> outgoing;
+  std::vector<Pieces::Incoming> incoming;
+  for (const Round& round : schedule) {
+    const std::size_t received = incoming.size();
+    for (const Transfer& send : round.sends) {
+      for (const Elements& part : PiecesOf(send.range, piece)) {
+        outgoing.push_back({send.peer, part, UpToLastOverlap(incoming, received, part)});
+      }
+    }
+    for (const Receipt& receipt : round.receipts) {
+      for (const Elements& part : PiecesOf(receipt.range, piece)) {
+        incoming.push_back({receipt.peer, part, receipt.combine, 0});
+      }
+    }
+  }
+  return outgoing;
+}
+
+// At least one, so that an empty range is a frame too: it says that its sender has come so far.
+std::size_t PieceCount(const Elements& range, std::size_t piece) {
+  return std::max<std::size_t>(1, ranges::PiecesOf(range, piece));
 }
 
 absl::Status Execute(const Communicator& communicator, const Schedule& schedule,

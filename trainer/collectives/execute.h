@@ -39,6 +39,9 @@ struct Pieces {
 };
 // `piece`: elements at most. `in_place`: what is sent and what comes lie in the same memory.
 Pieces CutIntoPieces(const Schedule& schedule, std::size_t piece, bool in_place);
+// Of these, what is sent, in place: in a time that grows with their number and not its square.
+std::vector<Pieces::Outgoing> OutgoingPieces(const Schedule& schedule, std::size_t piece);
+std::size_t PieceCount(const Elements& range, std::size_t piece);
 
 // What `from` has is sent, what comes goes to `to`: the same memory, or two arrays that do not
 // overlap. Both are of elements of `element` bytes. `combine` may be null where no receipt

@@ -12,8 +12,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/collectives/execute.h"
-#include "trainer/testing/emulate_schedule.h"
+#include "trainer/collectives/emulation.h"
 #include "trainer/testing/transports.h"
 
 namespace starling::collectives {
@@ -126,30 +125,13 @@ constexpr std::size_t kSizes[] = {64,        4 << 10,   16 << 10,  32 << 10, 64 
 const transport::Shaping kNetworks[] = {
     {absl::Milliseconds(1), 125e6}, {absl::Milliseconds(5), 125e6}, {absl::Milliseconds(2), 25e6}};
 
-// What each rank does: the next rank's copy leaves first, and all are added in the order of ranks.
-Pieces OfNaive(Place place, std::size_t length) {
-  Pieces pieces;
-  for (int i = 1; i < place.size; ++i) {
-    pieces.outgoing.push_back({(place.rank + i) % place.size, {0, length}, 0});
-  }
-  for (int peer = 0; peer < place.size; ++peer) {
-    if (peer != place.rank) pieces.incoming.push_back({peer, {0, length}, false, 0});
-  }
-  return pieces;
-}
-
 double Played(Algorithm algorithm, int ranks, std::size_t bytes,
               const transport::Shaping& network) {
-  const std::size_t length = bytes / sizeof(float);
-  std::vector<Pieces> all;
+  std::vector<Script> all;
   for (int rank = 0; rank < ranks; ++rank) {
-    const Place place{ranks, rank};
-    all.push_back(algorithm == Algorithm::kNaive
-                      ? OfNaive(place, length)
-                      : CutIntoPieces(PlanOf(algorithm, place, length), kPieceBytes / sizeof(float),
-                                      /*in_place=*/true));
+    all.push_back(ScriptOf(algorithm, {ranks, rank}, bytes / sizeof(float), sizeof(float)));
   }
-  return testing::Emulation(std::move(all), sizeof(float), network).Seconds();
+  return Emulate(all, sizeof(float), network).seconds;
 }
 
 LinkCost FiguresOf(const transport::Shaping& network) {
