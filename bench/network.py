@@ -156,8 +156,8 @@ def page(points):
     yield "![Time of an allreduce by number of ranks](scaling.svg)"
     yield ASSUMPTIONS.format(delay=time(points[0]["delay"])).rstrip()
     yield ("\nThe bound is what no network of these cards can be faster than: the longest path of messages of "
-           "which one waits for the other, or what the busiest card has to send or receive. It is the least of "
-           "the bounds of the four algorithms, so it bounds them and not what others could do.\n")
+           "which one waits for the other, or what the busiest card has to send or receive, in the schedule of "
+           "the algorithm that is fastest there.\n")
     for key, lines in panels(points).items():
         yield f"## {title(key)}\n"
         yield "| ranks | " + " | ".join(lines) + " | bound of the fastest |"
