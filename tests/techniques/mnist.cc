@@ -35,11 +35,14 @@ v1alpha1::TrainingJobSpec SpecOf(std::uint64_t seed) {
   return spec;
 }
 
+using Round = std::function<void(std::span<float>)>;
+
 absl::StatusOr<std::unique_ptr<engine::Engine>> OpenEngine(engine::OpenEngineFunction open,
                                                            const data::Dataset& train,
-                                                           std::uint64_t seed) {
+                                                           std::uint64_t seed, Round round = {}) {
   ASSIGN_OR_RETURN(engine::EngineConfig config, workload::EngineConfigOf(SpecOf(seed), train));
   config.seed = seed;
+  config.round = std::move(round);
   engine::OpenedEngine opened;
   open(config, &opened);
   return std::move(opened.engine);
@@ -75,12 +78,20 @@ class MnistLeNet5 final : public Problem {
   void Gradient(std::span<const float> parameters, std::span<const std::int64_t> ids,
                 std::span<float> gradient) const override {
     const sync::MutexLock lock(mutex_);
-    Use(parameters);
-    const Samples samples(sets_.train, ids);
-    const auto sums = engine_->ComputeGradients(samples.features, samples.labels, {});
-    STARLING_CHECK(sums.ok(), sums.status().ToString().c_str());
-    std::ranges::copy(engine_->gradients(), gradient.begin());
-    kernels::Scale(1.0F / static_cast<float>(ids.size()), gradient);
+    GradientBy(*engine_, parameters, ids, gradient);
+  }
+  void NarrowGradient(std::span<const float> parameters, std::span<const std::int64_t> ids,
+                      const Narrow& narrow, std::span<float> gradient) const override {
+    const sync::MutexLock lock(mutex_);
+    round_ = narrow.round;
+    if (narrow_engine_ == nullptr) {
+      auto engine =
+          OpenEngine(open_, sets_.train, 0, [this](std::span<float> values) { RoundNow(values); });
+      STARLING_CHECK(engine.ok(), engine.status().ToString().c_str());
+      narrow_engine_ = *std::move(engine);
+    }
+    narrow_engine_->ScaleLoss(static_cast<float>(narrow.loss_scale));
+    GradientBy(*narrow_engine_, parameters, ids, gradient);
   }
   double Loss(std::span<const float> parameters) const override {
     return Judge(parameters, sets_.train, -1).loss;
@@ -108,6 +119,17 @@ class MnistLeNet5 final : public Problem {
   void Use(std::span<const float> parameters) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::ranges::copy(parameters, engine_->parameters().begin());
   }
+  void GradientBy(engine::Engine& engine, std::span<const float> parameters,
+                  std::span<const std::int64_t> ids, std::span<float> gradient) const {
+    std::ranges::copy(parameters, engine.parameters().begin());
+    const Samples samples(sets_.train, ids);
+    const auto sums = engine.ComputeGradients(samples.features, samples.labels, {});
+    STARLING_CHECK(sums.ok(), sums.status().ToString().c_str());
+    std::ranges::copy(engine.gradients(), gradient.begin());
+    kernels::Scale(1.0F / static_cast<float>(ids.size()), gradient);
+  }
+  // Called within NarrowGradient, which holds the mutex.
+  void RoundNow(std::span<float> values) const ABSL_NO_THREAD_SAFETY_ANALYSIS { round_(values); }
   // Of the samples with this label; -1: of all.
   Judgement Judge(std::span<const float> parameters, const data::Dataset& set,
                   std::int64_t label) const {
@@ -133,6 +155,9 @@ class MnistLeNet5 final : public Problem {
   const data::Datasets sets_;
   mutable sync::Mutex mutex_;
   const std::unique_ptr<engine::Engine> engine_ ABSL_PT_GUARDED_BY(mutex_);
+  mutable Round round_ ABSL_GUARDED_BY(mutex_);
+  // As the other, in the numbers that were last asked for.
+  mutable std::unique_ptr<engine::Engine> narrow_engine_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -240,6 +240,16 @@ class WholeNumberPerceptron final : public Problem {
 
 }  // namespace
 
+void Problem::NarrowGradient(std::span<const float> parameters, std::span<const std::int64_t> ids,
+                             const Narrow& narrow, std::span<float> gradient) const {
+  std::vector<float> weights(parameters.begin(), parameters.end());
+  narrow.round(weights);
+  Gradient(weights, ids, gradient);
+  kernels::Scale(static_cast<float>(narrow.loss_scale), gradient);
+  narrow.round(gradient);
+  kernels::Scale(static_cast<float>(1 / narrow.loss_scale), gradient);
+}
+
 std::shared_ptr<const Problem> Digits(int hidden) {
   return std::make_shared<DigitsPerceptron>(hidden);
 }

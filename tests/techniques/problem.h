@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -34,6 +35,14 @@ class Problem {
   // The mean over `ids`, written to `gradient`.
   virtual void Gradient(std::span<const float> parameters, std::span<const std::int64_t> ids,
                         std::span<float> gradient) const = 0;
+  // The same in narrow numbers: weights and gradients are rounded, the gradient of `loss_scale`
+  // times the loss, which is divided by that. With the workers' engine what lies between is too.
+  struct Narrow {
+    std::function<void(std::span<float>)> round;
+    double loss_scale = 1;
+  };
+  virtual void NarrowGradient(std::span<const float> parameters, std::span<const std::int64_t> ids,
+                              const Narrow& narrow, std::span<float> gradient) const;
   // Over the training set.
   virtual double Loss(std::span<const float> parameters) const = 0;
   // Share of the test set that is right.

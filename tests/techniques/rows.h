@@ -31,8 +31,16 @@ void DeepCompression(const Setting& setting, Report& report);       // Z-4
 void TernaryGradients(const Setting& setting, Report& report);      // Z-5
 void SparseBinary(const Setting& setting, Report& report);          // Z-6
 void EntropyShares(const Setting& setting, Report& report);         // Z-7
+void FixedPointWeights(const Setting& setting, Report& report);     // Z-8
+void MixedPrecision(const Setting& setting, Report& report);        // Z-10
+void LayerRates(const Setting& setting, Report& report);            // Z-11
 void LogarithmicNumbers(const Setting& setting, Report& report);    // Z-12
 void ClippedBytes(const Setting& setting, Report& report);          // Z-13
+
+void PrunedWeights(const Setting& setting, Report& report);  // Z-14
+
+// What Z-12 says of layers.
+void LearnInLogarithms(const Setting& setting, Report& report);
 
 // What PS-10 and PS-19 say of pushes through groups of two of `what`'s four workers, which lie on
 // `nodes` (none: on one).

@@ -346,6 +346,7 @@ void LogarithmicNumbers(const Setting& setting, Report& report) {
   report.Each("products: furthest from a code", uneven, Rule::kAtMost, 1e-5);
   report.Each("1,000 numbers: bytes", sent.bytes, Rule::kEqual, 1002);
   JudgeAlone(setting, Loose(setting, 1), way, report);
+  LearnInLogarithms(setting, report);
 }
 
 void ClippedBytes(const Setting& setting, Report& report) {

@@ -97,6 +97,16 @@ const std::vector<Technique>& Techniques() {
       {"Z-7", "Entropy-based gradient compression (after Kuang et al. 2019)",
        "the budget holds, and tensors whose magnitudes spread wider send more; as good as Z-4",
        "what is not sent is not kept", EntropyShares},
+      {"Z-8", "Fixed point with stochastic rounding (Gupta et al. 2015)",
+       "weights are multiples of 2^-14, right on average, and learn as well as in 32 bits",
+       "rounding to nearest loses small updates", FixedPointWeights},
+      {"Z-10", "Mixed precision and loss scaling (Micikevicius et al. 2018)",
+       "weights and gradients in 16 bits are learned with as well as in 32; small gradients are "
+       "kept by a scaled loss; an infinity at one worker makes all skip the same step",
+       "a loss that is not scaled; each worker judges its own gradient", MixedPrecision},
+      {"Z-11", "Layer-wise adaptive rates (LARS; You, Gitman and Ginsburg 2017)",
+       "a step is as long beside its weights however long the gradient; large batches are learned",
+       "steps of SGD are as long as gradients are", LayerRates},
       {"Z-12", "Logarithmic numbers (Dally)",
        "a byte each, within 4.5 percent, and products are sums of codes; as good as synchronous "
        "SGD",
@@ -105,6 +115,10 @@ const std::vector<Technique>& Techniques() {
        "a byte each; a clip by Newton's iteration never loses more than none; as good as "
        "synchronous SGD",
        "no clipping loses more of numbers with a long tail", ClippedBytes},
+      {"Z-14", "Pruning by magnitude, and two of four (Zhu and Gupta 2017)",
+       "four fifths of the weights become 0, or two of each four in a row, and stay so at every "
+       "worker; the other fifth learns as well",
+       "pruned at the end, not while it learns", PrunedWeights},
   };
   return *kTechniques;
 }

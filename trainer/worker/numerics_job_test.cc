@@ -86,7 +86,8 @@ TEST_F(MixedPrecisionJobTest, AnInfinityOfOneWorkerMakesAllSkipThatStep) {
 
 // One that joins later, and a life that goes on from a checkpoint, have the scale as it was.
 TEST_F(MixedPrecisionJobTest, TheScaleGoesToJoinersAndIntoCheckpoints) {
-  const v1alpha1::TrainingJobSpec spec = Job();
+  v1alpha1::TrainingJobSpec spec = Job();
+  spec.mutable_stop()->set_steps(1000);  // so that it lasts until the joiner is there
   const std::string folder = NewJobDir();
   {
     Cluster cluster(spec, folder, SecondOverflows(spec));
