@@ -51,7 +51,7 @@ def shake_hands(address, key, uid):
     proof). It is asked for a member of another name, so that its own job's key too gets an answer,
     WRONG_MEMBER, and no link; None: it hung up."""
     secret = hmac.digest(key, f"starling data plane, job {uid}".encode(), hashlib.sha256)
-    hello = (b"STRLNG-1" + struct.pack("<Q", 1) + os.urandom(32) + b"stranger".ljust(128, b"\0")
+    hello = (b"STRLNG-2" + struct.pack("<QQ", 1, 0) + os.urandom(32) + b"stranger".ljust(128, b"\0")
              + b"nobody".ljust(128, b"\0"))
     with socket.create_connection((address, DATA_PORT), timeout=TIMEOUT) as connection:
         connection.sendall(hello)

@@ -187,6 +187,7 @@ TEST(Handshake, KeysDifferByJob) {
 TEST(Handshake, HelloReadsAsItWasWrittenAndNamesTwoMembers) {
   Hello hello;
   hello.view = 0x0102030405060708;
+  hello.network = 0x1112131415161718;
   hello.nonce.fill(std::byte{9});
   hello.dialer = std::string(kMaxMemberIdBytes, 'd');
   hello.acceptor = "a";
@@ -194,12 +195,13 @@ TEST(Handshake, HelloReadsAsItWasWrittenAndNamesTwoMembers) {
   const auto read = DecodeHello(good);
   ASSERT_EQ(read.status(), absl::OkStatus());
   EXPECT_EQ(read->view, hello.view);
+  EXPECT_EQ(read->network, hello.network);
   EXPECT_EQ(read->nonce, hello.nonce);
   EXPECT_EQ(read->dialer, hello.dialer);
   EXPECT_EQ(read->acceptor, hello.acceptor);
   constexpr std::size_t kDialer = 8 + 8 + 8 + kNonceBytes, kAcceptor = kDialer + kMemberFieldBytes;
   const std::pair<std::size_t, char> changes[] = {{0, 'x'},               // another magic
-                                                  {7, '2'},               // or version
+                                                  {7, '1'},               // or version
                                                   {kAcceptor, 0},         // nobody
                                                   {kDialer, ' '},         // not printable
                                                   {kDialer + 5, '\x7f'},  // not printable
