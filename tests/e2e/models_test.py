@@ -175,7 +175,7 @@ class Autoencoder(NumbersCase):
             dataset__train=table("digits-train.csv"), dataset__validation=None,
             experiment__stepDelay="0s")
         refused = self.home.run("run", self.home.write("shares.yaml", job), code=1)
-        self.assertRegex(refused.stderr, r"BinaryCrossEntropy, for numbers from 0 to 1, but sample \d+ "
+        self.assertRegex(refused.stdout + refused.stderr, r"BinaryCrossEntropy, for numbers from 0 to 1, but sample \d+ "
                                          r"of the training set has")
         with open(os.path.join(DATA, "digits-train.csv"), encoding="ascii") as file:
             rows = [[int(row[f"p{i}"]) / 16 for i in range(64)] for row in csv.DictReader(file)]
@@ -225,7 +225,7 @@ class TopFive(Case):
             stop={"epochs": 1, "target": {"metric": "validation/top5Accuracy", "atLeast": 0.5}}))
         done = self.home.run("run", path, code=1)
         self.assertIn("the workload has no metric validation/top5Accuracy; it has validation/loss, "
-                      "validation/accuracy", done.stderr)
+                      "validation/accuracy", done.stdout + done.stderr)
 
 
 if __name__ == "__main__":
