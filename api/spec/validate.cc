@@ -509,11 +509,10 @@ FieldErrors Validate(const TrainingJobSpec& resolved) {
     rule(resolved, errors);
   }
   if (resolved.workload().has_container()) return errors;
-  for (const auto& rule :
-       {CheckTrain, CheckReproducible, CheckWarmup, CheckExchange, CheckNetwork, CheckServers,
-        CheckBackups, CheckPortions, CheckTarget, CheckSources, CheckTables, CheckIdxSources,
-        CheckTexts, CheckImageSources, CheckModel, CheckBatchNorm, CheckEmbedding, CheckMicroBatch,
-        CheckReconstruction}) {
+  for (const auto& rule : {CheckTrain, CheckReproducible, CheckWarmup, CheckExchange, CheckNetwork,
+                           CheckServers, CheckBackups, CheckPortions, CheckTarget, CheckSources,
+                           CheckTables, CheckIdxSources, CheckTexts, CheckImageSources, CheckModel,
+                           CheckBatchNorm, CheckEmbedding, CheckMicroBatch, CheckReconstruction}) {
     rule(resolved, errors);
   }
   return errors;
