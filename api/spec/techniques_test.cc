@@ -175,23 +175,23 @@ std::vector<Pair> Pairs() {
 
 // Who is refused beside whom, of those that may stand alone. Each pair is listed once.
 constexpr const char* kRefused = R"(
-activations: clipNorm deepGradientCompression entropyTopK errorFeedback int8 keyCache kktFilter
-activations: lars logarithmic numerics oneBit sparseBinary ternGrad threshold topK warmupSteps
+activations: clipNorm deepGradientCompression entropyTopK errorFeedback int8 keyCache kktFilter lars
+activations: logarithmic numerics oneBit sparseBinary ternGrad threshold topK warmupSteps
 adaRevision: clipNorm numerics
 adagrad: clipNorm numerics
-algorithm: activations adaRevision adagrad delayCompensated ftrl hogwild keyCache kktFilter
-algorithm: localSgd proximalGradient servers
+algorithm: activations adaRevision adagrad delayCompensated ftrl hogwild keyCache kktFilter localSgd
+algorithm: proximalGradient servers
 asynchronous: clipNorm lars numerics
 backupWorkers: clipNorm hogwild hostReduce kktFilter lars localSgd numerics tree
 bfloat16: warmupSteps
 boundedDelay: clipNorm hogwild lars numerics
 bulkSynchronous: clipNorm hogwild kktFilter lars localSgd numerics
 classification: hogwild keyCache kktFilter libsvm
-container: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers
-container: bfloat16 boundedDelay bulkSynchronous clipNorm csv deepGradientCompression
-container: delayCompensated eagerStaleSynchronous entropyTopK errorFeedback float16 ftrl hogwild
-container: hostReduce int8 keepBest keyCache kktFilter lars libsvm localSgd logarithmic momentum
-container: nesterov none normalize numerics oneBit parameterServer patience preset
+container: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers bfloat16
+container: boundedDelay bulkSynchronous clipNorm csv deepGradientCompression delayCompensated
+container: eagerStaleSynchronous entropyTopK errorFeedback float16 ftrl hogwild hostReduce int8
+container: keepBest keyCache kktFilter lars libsvm localSgd logarithmic momentum nesterov network
+container: none normalize numerics oneBit parameterServer patience podsPerHost preset
 container: proximalGradient reproducible rmsProp servers softSync sparseBinary staleSynchronous
 container: synthetic target tensors ternGrad threshold topK tree warmupSteps weightDecay
 csv: hogwild keyCache kktFilter
@@ -207,8 +207,8 @@ hogwild: adaRevision adagrad adam adamW clipNorm deepGradientCompression delayCo
 hogwild: entropyTopK ftrl int8 kktFilter lars logarithmic momentum nesterov numerics oneBit
 hogwild: proximalGradient rmsProp sparseBinary ternGrad threshold topK warmupSteps weightDecay
 hostReduce: activations adaRevision clipNorm deepGradientCompression delayCompensated entropyTopK
-hostReduce: errorFeedback hogwild int8 keyCache kktFilter lars localSgd logarithmic numerics
-hostReduce: oneBit sparseBinary ternGrad threshold topK warmupSteps
+hostReduce: errorFeedback hogwild int8 keyCache kktFilter lars localSgd logarithmic numerics oneBit
+hostReduce: podsPerHost sparseBinary ternGrad threshold topK warmupSteps
 int8: keyCache kktFilter
 keyCache: adaRevision clipNorm delayCompensated lars numerics
 kktFilter: adaRevision adagrad adam adamW clipNorm delayCompensated ftrl lars momentum nesterov
@@ -218,18 +218,18 @@ libsvm: eagerStaleSynchronous entropyTopK hostReduce int8 lars localSgd logarith
 libsvm: numerics oneBit reproducible sparseBinary tensors ternGrad threshold topK tree warmupSteps
 localSgd: clipNorm keyCache kktFilter lars numerics proximalGradient
 logarithmic: keyCache kktFilter
-none: activations adaRevision adagrad bfloat16 deepGradientCompression delayCompensated
-none: entropyTopK errorFeedback float16 ftrl hogwild int8 keyCache kktFilter localSgd logarithmic
-none: oneBit proximalGradient servers sparseBinary ternGrad threshold topK warmupSteps
+none: activations adaRevision adagrad bfloat16 deepGradientCompression delayCompensated entropyTopK
+none: errorFeedback float16 ftrl hogwild int8 keyCache kktFilter localSgd logarithmic network oneBit
+none: podsPerHost proximalGradient servers sparseBinary ternGrad threshold topK warmupSteps
 normalize: hogwild keyCache kktFilter
 oneBit: keyCache kktFilter
 parameterServer: clipNorm lars numerics
 proximalGradient: clipNorm numerics
 pytorch: activations adaRevision adagrad adam adamW asynchronous backupWorkers boundedDelay
-pytorch: bulkSynchronous clipNorm csv delayCompensated eagerStaleSynchronous ftrl hogwild
-pytorch: hostReduce keepBest keyCache kktFilter lars libsvm localSgd momentum nesterov normalize
-pytorch: numerics parameterServer patience proximalGradient rmsProp servers softSync
-pytorch: staleSynchronous successPolicy synthetic target tensors tree weightDecay
+pytorch: bulkSynchronous clipNorm csv delayCompensated eagerStaleSynchronous ftrl hogwild hostReduce
+pytorch: keepBest keyCache kktFilter lars libsvm localSgd momentum nesterov normalize numerics
+pytorch: parameterServer patience proximalGradient rmsProp servers softSync staleSynchronous
+pytorch: successPolicy synthetic target tensors tree weightDecay
 reproducible: activations adaRevision adagrad algorithm asynchronous backupWorkers bfloat16
 reproducible: boundedDelay bulkSynchronous deepGradientCompression delayCompensated
 reproducible: eagerStaleSynchronous entropyTopK errorFeedback float16 ftrl hogwild hostReduce int8
@@ -242,23 +242,23 @@ sparseBinary: keyCache kktFilter
 sparseLogisticRegression: activations adaRevision algorithm clipNorm csv deepGradientCompression
 sparseLogisticRegression: delayCompensated eagerStaleSynchronous entropyTopK hostReduce int8 lars
 sparseLogisticRegression: localSgd logarithmic none normalize numerics oneBit reproducible
-sparseLogisticRegression: sparseBinary successPolicy synthetic tensors ternGrad threshold topK
-sparseLogisticRegression: tree warmupSteps
+sparseLogisticRegression: sparseBinary successPolicy synthetic tensors ternGrad threshold topK tree
+sparseLogisticRegression: warmupSteps
 staleSynchronous: clipNorm hogwild lars numerics
 successPolicy: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers
 successPolicy: bfloat16 boundedDelay bulkSynchronous clipNorm csv deepGradientCompression
-successPolicy: delayCompensated eagerStaleSynchronous entropyTopK errorFeedback float16 ftrl
-successPolicy: hogwild hostReduce int8 keepBest keyCache kktFilter lars libsvm localSgd
-successPolicy: logarithmic momentum nesterov none normalize numerics oneBit parameterServer
-successPolicy: patience preset proximalGradient reproducible rmsProp servers softSync sparseBinary
+successPolicy: delayCompensated eagerStaleSynchronous entropyTopK errorFeedback float16 ftrl hogwild
+successPolicy: hostReduce int8 keepBest keyCache kktFilter lars libsvm localSgd logarithmic momentum
+successPolicy: nesterov network none normalize numerics oneBit parameterServer patience podsPerHost
+successPolicy: preset proximalGradient reproducible rmsProp servers softSync sparseBinary
 successPolicy: staleSynchronous synthetic target tensors ternGrad threshold topK tree warmupSteps
 successPolicy: weightDecay
 synthetic: hogwild keyCache kktFilter
 tensors: activations adaRevision adagrad asynchronous backupWorkers bfloat16 boundedDelay clipNorm
 tensors: deepGradientCompression delayCompensated eagerStaleSynchronous entropyTopK errorFeedback
-tensors: float16 ftrl hogwild hostReduce int8 keyCache kktFilter lars localSgd logarithmic
-tensors: numerics oneBit proximalGradient softSync sparseBinary staleSynchronous ternGrad
-tensors: threshold topK tree warmupSteps
+tensors: float16 ftrl hogwild hostReduce int8 keyCache kktFilter lars localSgd logarithmic numerics
+tensors: oneBit proximalGradient softSync sparseBinary staleSynchronous ternGrad threshold topK tree
+tensors: warmupSteps
 ternGrad: errorFeedback keyCache kktFilter
 threshold: keyCache kktFilter
 topK: keyCache kktFilter
@@ -344,6 +344,7 @@ TEST(Techniques, EachRuleOfTheTableIsNoticed) {
                            "experiment={}",
                            "experiment.network={}",
                            "export={}",
+                           "dataPlane={}",
                            "optimizer={}",
                            "validation={}",
                            "stop={}",
