@@ -169,7 +169,8 @@ TEST_F(StopwatchTest, WhatIsRecordedAddsUpToTheSeconds) {
   watch.Enter(Activity::kIdle);
   Seconds told;
   std::int64_t until = 0;
-  for (const v1alpha1::TraceEvent& event : recorder.Answer(query).events()) {
+  const v1alpha1::TraceAnswer answer = recorder.Answer(query);
+  for (const v1alpha1::TraceEvent& event : answer.events()) {
     EXPECT_GE(event.begin_nanos(), until) << "no two at once";
     until = event.end_nanos();
     told[event.name()] +=
