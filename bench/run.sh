@@ -30,6 +30,8 @@ echo
 # With a Python that has torchft too, for torchft beside: PYTORCH=VENV/bin/python make bench
 bench/pytorch.py ${PYTORCH:+--python "$PYTORCH"}
 echo
+bench/codecs.py
+echo
 bench/sparse.py --bin "$bin"
 echo
 if [ -n "${HIGGS:-}" ]; then
