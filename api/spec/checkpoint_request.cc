@@ -42,16 +42,11 @@ std::string CheckpointRequestOf(const Json& job) {
 }
 
 absl::Status CheckCheckpointRequest(const Json& job) {
-  const std::string why = WhyNotSaved(job);
-  if (why.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("job \"", TextIn(job, "/metadata/name"), "\" ", why));
+  return RefusalBecause(job, WhyNotSaved(job));
 }
 
 Json CheckpointRequestPatch(const Json& job, absl::Time now) {
-  const std::string time = absl::FormatTime("%Y-%m-%d%ET%H:%M:%E9SZ", now, absl::UTCTimeZone());
-  return {{"metadata",
-           {{"uid", TextIn(job, "/metadata/uid")}, {"annotations", {{kCheckpointRequest, time}}}}}};
+  return AnnotationPatch(job, kCheckpointRequest, RequestTime(now));
 }
 
 }  // namespace starling::spec

@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
+
 namespace starling::spec {
 
 std::string TextIn(const nlohmann::json& job, const char* pointer) {
@@ -26,6 +28,21 @@ bool HasCondition(const nlohmann::json& job, const char* type) {
     if (TextIn(condition, "/type") == type && TextIn(condition, "/status") == "True") return true;
   }
   return false;
+}
+
+nlohmann::json AnnotationPatch(const nlohmann::json& job, const char* name,
+                               const nlohmann::json& value) {
+  return {{"metadata", {{"uid", TextIn(job, "/metadata/uid")}, {"annotations", {{name, value}}}}}};
+}
+
+std::string RequestTime(absl::Time now) {
+  return absl::FormatTime("%Y-%m-%d%ET%H:%M:%E9SZ", now, absl::UTCTimeZone());
+}
+
+absl::Status RefusalBecause(const nlohmann::json& job, const std::string& why) {
+  if (why.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("job \"", TextIn(job, "/metadata/name"), "\" ", why));
 }
 
 Idleness IdlenessOf(const nlohmann::json& job) {

@@ -71,24 +71,19 @@ absl::Status CheckTraceWish(const TraceWish& wish) {
 }
 
 absl::Status CheckTraceRequest(const nlohmann::json& job) {
-  const std::string why = WhyNotRecorded(job);
-  if (why.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("job \"", TextIn(job, "/metadata/name"), "\" ", why));
+  return RefusalBecause(job, WhyNotRecorded(job));
 }
 
 nlohmann::json TraceRequestPatch(const nlohmann::json& job, const TraceWish& wish, absl::Time now) {
   const std::string word =
       absl::StrCat("steps=", wish.steps,
                    ",seconds=", absl::ToInt64Seconds(absl::Ceil(wish.time, absl::Seconds(1))),
-                   ",at=", absl::FormatTime("%Y-%m-%d%ET%H:%M:%E9SZ", now, absl::UTCTimeZone()));
-  return {{"metadata",
-           {{"uid", TextIn(job, "/metadata/uid")}, {"annotations", {{kTraceRequest, word}}}}}};
+                   ",at=", RequestTime(now));
+  return AnnotationPatch(job, kTraceRequest, word);
 }
 
 nlohmann::json TraceWithdrawal(const nlohmann::json& job) {
-  return {{"metadata",
-           {{"uid", TextIn(job, "/metadata/uid")}, {"annotations", {{kTraceRequest, nullptr}}}}}};
+  return AnnotationPatch(job, kTraceRequest, nullptr);
 }
 
 }  // namespace starling::spec
