@@ -100,15 +100,6 @@ grpc::Status EndOfCall(const tls::Identity& identity) {
   return call->Finish();
 }
 
-TEST(Spec, EncryptsOnlyWhereItSaysSo) {
-  v1alpha1::TrainingJobSpec spec;
-  EXPECT_FALSE(Encrypts(spec)) << "as jobs of before have it";
-  spec.mutable_data_plane()->set_encryption(v1alpha1::DATA_PLANE_ENCRYPTION_NONE);
-  EXPECT_FALSE(Encrypts(spec));
-  spec.mutable_data_plane()->set_encryption(v1alpha1::DATA_PLANE_ENCRYPTION_TLS);
-  EXPECT_TRUE(Encrypts(spec));
-}
-
 TEST(ControlService, RefusesOtherRolesOfTheJobByName) {
   SKIP_UNDER_THREAD_SANITIZER();
   for (const char* role : {"worker", "controller"}) {

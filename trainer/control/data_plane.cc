@@ -6,7 +6,6 @@
 #include "common/net/ports.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/control/process.h"
 #include "trainer/transport/mixed_transport.h"
 
 namespace starling::control {
@@ -32,6 +31,10 @@ absl::StatusOr<transport::Shaping> ShapingOf(const v1alpha1::TrainingJobSpec& sp
     shaping.card_folder = folder;
   }
   return shaping;
+}
+
+bool Encrypts(const v1alpha1::TrainingJobSpec& spec) {
+  return spec.data_plane().encryption() == v1alpha1::DATA_PLANE_ENCRYPTION_TLS;
 }
 
 absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(

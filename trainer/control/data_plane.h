@@ -19,6 +19,9 @@ namespace starling::control {
 absl::StatusOr<transport::Shaping> ShapingOf(const v1alpha1::TrainingJobSpec& spec,
                                              const std::string& folder);
 
+// Whether its members encrypt what they send one another.
+bool Encrypts(const v1alpha1::TrainingJobSpec& spec);
+
 // Members of one machine share memory where they can (for each pair that shows when they connect),
 // if they may (`share_memory`) and no network is emulated between them. Whether links over TCP are
 // encrypted, the spec says. `secret` is the job's data-plane key.

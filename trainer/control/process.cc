@@ -74,10 +74,6 @@ absl::StatusOr<v1alpha1::TrainingJobSpec> ReadSpec(const std::string& path) {
   return spec;
 }
 
-bool Encrypts(const v1alpha1::TrainingJobSpec& spec) {
-  return spec.data_plane().encryption() == v1alpha1::DATA_PLANE_ENCRYPTION_TLS;
-}
-
 void Leave(int code) {
   std::fflush(nullptr);
   _exit(code);

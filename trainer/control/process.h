@@ -31,8 +31,6 @@ Options Begin(std::string_view component, int argc, char** argv);
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 // The resolved spec; relative URIs start at the working directory.
 absl::StatusOr<v1alpha1::TrainingJobSpec> ReadSpec(const std::string& path);
-// Whether its members encrypt what they send one another.
-bool Encrypts(const v1alpha1::TrainingJobSpec& spec);
 
 // Ends the process without static destructors: threads of ours may still run.
 [[noreturn]] void Leave(int code);
