@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/log/log.h"
@@ -117,11 +118,18 @@ class SqlDatabase final : public sql::Database {
     return absl::OkStatus();
   }
 
-  // Whether the file is ours; a new one becomes ours.
+  // Whether the file is ours; a new one becomes ours. Another process may be claiming the same new
+  // file: what it has written is looked at in one transaction, for between two its mark and its
+  // tables may appear, and a file with tables but without the mark is not ours.
   absl::Status Claim(sqlite::Database& database) const {
-    ASSIGN_OR_RETURN(const std::int64_t id, database.Number("PRAGMA application_id"));
-    ASSIGN_OR_RETURN(const std::int64_t tables,
-                     database.Number("SELECT count(*) FROM sqlite_master"));
+    std::int64_t id = 0;
+    std::int64_t tables = 0;
+    const auto look = [&]() -> absl::Status {
+      ASSIGN_OR_RETURN(id, database.Number("PRAGMA application_id"));
+      ASSIGN_OR_RETURN(tables, database.Number("SELECT count(*) FROM sqlite_master"));
+      return absl::OkStatus();
+    };
+    RETURN_IF_ERROR(Within(database, "BEGIN", look));
     const bool fresh = id == 0 && tables == 0;
     if (!fresh && id != options_.application_id) {
       return absl::FailedPreconditionError(
@@ -137,11 +145,17 @@ class SqlDatabase final : public sql::Database {
   }
 
   absl::Status Run(const char* begin, const Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    RETURN_IF_ERROR(database_->Execute(begin));
     SqliteTransaction transaction(*database_);
-    absl::Status status = work(transaction);
-    if (status.ok()) status = database_->Execute("COMMIT");
-    if (!status.ok()) database_->Execute("ROLLBACK").IgnoreError();
+    return Within(*database_, begin, [&] { return work(transaction); });
+  }
+
+  // Does `work` in a transaction that `begin` begins; what fails leaves nothing.
+  static absl::Status Within(sqlite::Database& database, const char* begin,
+                             absl::FunctionRef<absl::Status()> work) {
+    RETURN_IF_ERROR(database.Execute(begin));
+    absl::Status status = work();
+    if (status.ok()) status = database.Execute("COMMIT");
+    if (!status.ok()) database.Execute("ROLLBACK").IgnoreError();
     return status;
   }
 

@@ -7,6 +7,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "common/sqlite/sqlite.h"
 #include "controller/history/sql_history.h"
@@ -79,6 +82,21 @@ TEST_F(SqliteHistoryTest, AnotherProgramsDatabaseIsNotTouched) {
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("some other program's"));
   Change("INSERT INTO t VALUES(1)");
+}
+
+TEST_F(SqliteHistoryTest, ANewFileThatSeveralBeginAtTheSameTimeIsOursForAllOfThem) {
+  for (int round = 0; round < 100; ++round) {
+    const std::string file = absl::StrCat(store_.File(), round);
+    std::vector<std::thread> beginners;
+    for (int number = 1; number <= 4; ++number) {
+      beginners.emplace_back([&file, number] {
+        const auto history = OpenSqliteHistory(file, SqlHistory::Mode::kReadWrite);
+        const absl::Status status = history->Record({UpdateOf({.number = number})}).status();
+        EXPECT_TRUE(status.ok()) << status;
+      });
+    }
+    for (std::thread& beginner : beginners) beginner.join();
+  }
 }
 
 TEST_F(SqliteHistoryTest, ADamagedFileIsMovedAsideAndToldOf) {
