@@ -46,7 +46,9 @@ class AdaptivePooling(TypedDict):
 class AllReduce(TypedDict, total=False):
     # How.
     algorithm: Literal["Auto", "Ring", "Naive", "HalvingDoubling", "RecursiveDoubling", "Tree"]
-    # Gradients travel in buckets of at least this many bytes, the last layer's first.
+    # Gradients are summed up in buckets of at least this many bytes, the last layer's first. Not
+    # given: of sizes from 1 MiB to 64 MiB the one with which steps are shortest, found in the
+    # first steps whenever workers come or go.
     bucketBytes: int
 
 

@@ -2,6 +2,8 @@
 #include "trainer/exchange/bucket_schedule.h"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -30,12 +32,14 @@ BucketSchedule::~BucketSchedule() {
   if (thread.joinable()) thread.join();
 }
 
-void BucketSchedule::Begin(int adds, bool nothing, bool overlap, Reduce reduce) {
+void BucketSchedule::Begin(int adds, bool nothing, const std::vector<ranges::Range<int>>& merged,
+                           bool overlap, Reduce reduce) {
   sync::MutexLock lock(mutex_);
   adds_ = adds;
   overlap_ = overlap;
   awake_ = false;
-  next_ = nothing ? static_cast<int>(bucket_bytes_.size()) : 0;
+  merged_ = merged;
+  next_ = nothing ? merged_.size() : 0;
   missing_.assign(bucket_bytes_.size(), nothing ? 0 : adds);
   reduce_ = std::move(reduce);
   error_ = absl::OkStatus();
@@ -59,24 +63,28 @@ bool BucketSchedule::Add(int bucket) {
   return ready;
 }
 
-bool BucketSchedule::NextIsReady() const {
-  return next_ < static_cast<int>(missing_.size()) && missing_[next_] == 0;
+bool BucketSchedule::IsReady(std::size_t merged) const {
+  return merged < merged_.size() && std::ranges::all_of(merged_[merged].Of(std::span(missing_)),
+                                                        [](int missing) { return missing == 0; });
 }
 
 bool BucketSchedule::WorthWaking() const {
   std::size_t bytes = 0;
-  std::size_t bucket = static_cast<std::size_t>(next_);
-  while (bucket < missing_.size() && missing_[bucket] == 0) bytes += bucket_bytes_[bucket++];
-  return bytes >= kWorthWaking && bucket < missing_.size();
+  std::size_t merged = next_;
+  while (IsReady(merged)) {
+    const auto ready = merged_[merged++].Of(std::span(bucket_bytes_));
+    bytes = std::accumulate(ready.begin(), ready.end(), bytes);
+  }
+  return bytes >= kWorthWaking && merged < merged_.size();
 }
 
 void BucketSchedule::ReduceReady(const std::function<bool()>& may_go_on) {
-  while (!reducing_ && error_.ok() && NextIsReady() && may_go_on()) {
+  while (!reducing_ && error_.ok() && IsReady(next_) && may_go_on()) {
     reducing_ = true;
-    const int bucket = next_++;
+    const ranges::Range<int> buckets = merged_[next_++];
     const Reduce reduce = reduce_;
     mutex_.Unlock();
-    absl::Status reduced = reduce(bucket);
+    absl::Status reduced = reduce(buckets);
     mutex_.Lock();
     reducing_ = false;
     if (error_.ok()) error_ = std::move(reduced);

@@ -100,6 +100,9 @@ struct Outcome {
 struct Volume {
   std::uint64_t sent = 0;
   std::uint64_t dense = 0;
+  // At least how many bytes of gradients are summed up at a time, where that was found in the
+  // present view (bucket_tuner.h); else 0.
+  std::uint64_t merged = 0;
 };
 
 // How updates travel in the present view, for people: over what, by which algorithm, and why.
@@ -189,13 +192,16 @@ struct AllReduceOptions {
   // whatever the algorithm.
   std::shared_ptr<const compression::Codec> codec = nullptr;
   compression::CompressorOptions compressor = {};
+  // Buckets are cut small, and how many are summed up at once is found in each view.
+  bool tune_buckets = false;
 };
 // Group i is rank i's share; sums in place by allreduce. `bucket_sizes` are in elements.
 std::unique_ptr<Exchange> NewAllReduceExchange(const std::vector<std::size_t>& bucket_sizes,
                                                const AllReduceOptions& options);
 
 // The job's groups, each with its own gradient: bit-identical for any number of ranks.
-std::unique_ptr<Exchange> NewReproducibleExchange(const std::vector<std::size_t>& bucket_sizes);
+std::unique_ptr<Exchange> NewReproducibleExchange(const std::vector<std::size_t>& bucket_sizes,
+                                                  bool tune_buckets = false);
 
 // A single worker: nothing travels.
 std::unique_ptr<Exchange> NewNoExchange(const std::vector<std::size_t>& bucket_sizes);

@@ -205,6 +205,46 @@ TEST(AllReduceExchange, WhileSomebodyLooksEachBucketIsRecordedWithTheBytesOfTheL
   });
 }
 
+// Steps with gradients of ones, until they are decided upon a size and a little longer.
+void TuneBuckets(Exchange& exchange, transport::Mesh& mesh, const std::vector<std::size_t>& sizes) {
+  const int rank = mesh.rank();
+  ASSERT_EQ(exchange.Enter({}, &mesh), absl::OkStatus());
+  EXPECT_EQ(exchange.volume().merged, 0);
+  std::vector<float> gradients(Total(sizes));
+  for (std::uint64_t number = 1; number <= 20; ++number) {
+    std::ranges::fill(gradients, 1.0F);
+    const std::vector<std::int64_t> control = {static_cast<std::int64_t>(number), rank};
+    Step step{number, gradients, control};
+    step.deadline = Soon();
+    ASSERT_EQ(exchange.Begin(step), absl::OkStatus());
+    for (int bucket = 0; bucket < static_cast<int>(sizes.size()); ++bucket) {
+      exchange.Add(rank, bucket);
+    }
+    const auto outcome = exchange.Finish({}, 0);
+    ASSERT_EQ(outcome.status(), absl::OkStatus());
+    ASSERT_THAT(gradients, Each(static_cast<float>(mesh.size()))) << number;
+    EXPECT_THAT(outcome->min, ElementsAre(number, 0));
+    EXPECT_THAT(outcome->max, ElementsAre(number, mesh.size() - 1));
+  }
+  EXPECT_GE(exchange.volume().merged, std::size_t{1} << 20);
+}
+
+TEST(AllReduceExchange, AllRanksMergeBucketsAlikeAlsoThoseThatJoinLater) {
+  constexpr int kRanks = 2;
+  const std::vector<std::size_t> sizes(2, 1 << 18);  // 1 MiB each
+  AllReduceOptions options{Algorithm::kRing};
+  options.tune_buckets = true;
+  Members members(Kind::kInproc, kRanks);
+  std::vector<std::unique_ptr<Exchange>> exchanges(kRanks);
+  for (auto& one : exchanges) one = NewAllReduceExchange(sizes, options);
+  for (const std::uint64_t view : {1, 2}) {
+    const auto meshes = members.OpenAll(view);
+    OnEachRank(kRanks, [&](int rank) { TuneBuckets(*exchanges[rank], *meshes[rank], sizes); });
+    EXPECT_EQ(exchanges[0]->volume().merged, exchanges[1]->volume().merged);
+    exchanges[0] = NewAllReduceExchange(sizes, options);
+  }
+}
+
 TEST(AllReduceExchange, EmptyStepSettlesWithoutGradients) {
   Members members(Kind::kInproc, 2);
   const auto meshes = members.OpenAll(1);

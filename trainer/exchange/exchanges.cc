@@ -277,23 +277,27 @@ std::string TransportTo(const transport::Mesh& mesh, std::span<const int> ranks)
 
 std::unique_ptr<Exchange> NewAllReduceExchange(const std::vector<std::size_t>& bucket_sizes,
                                                const AllReduceOptions& options) {
-  if (options.codec == nullptr || options.codec->lossless()) {
-    const std::size_t largest = bucket_sizes.empty() ? 0 : std::ranges::max(bucket_sizes);
-    return std::make_unique<StepExchange>(
-        bucket_sizes, std::make_unique<AllReduce>(options.algorithm, largest * sizeof(float)));
-  }
   const auto elements = std::accumulate(bucket_sizes.begin(), bucket_sizes.end(), std::size_t{0});
-  return std::make_unique<StepExchange>(bucket_sizes,
-                                        std::make_unique<EncodedAllReduce>(options, elements));
+  if (options.codec == nullptr || options.codec->lossless()) {
+    std::size_t largest = bucket_sizes.empty() ? 0 : std::ranges::max(bucket_sizes);
+    if (options.tune_buckets) largest = elements;
+    return std::make_unique<StepExchange>(
+        bucket_sizes, std::make_unique<AllReduce>(options.algorithm, largest * sizeof(float)),
+        options.tune_buckets);
+  }
+  return std::make_unique<StepExchange>(
+      bucket_sizes, std::make_unique<EncodedAllReduce>(options, elements), options.tune_buckets);
 }
 
-std::unique_ptr<Exchange> NewReproducibleExchange(const std::vector<std::size_t>& bucket_sizes) {
-  return std::make_unique<StepExchange>(bucket_sizes,
-                                        std::make_unique<Reproducible>(bucket_sizes.size()));
+std::unique_ptr<Exchange> NewReproducibleExchange(const std::vector<std::size_t>& bucket_sizes,
+                                                  bool tune_buckets) {
+  return std::make_unique<StepExchange>(
+      bucket_sizes, std::make_unique<Reproducible>(bucket_sizes.size()), tune_buckets);
 }
 
 std::unique_ptr<Exchange> NewNoExchange(const std::vector<std::size_t>& bucket_sizes) {
-  return std::make_unique<StepExchange>(bucket_sizes, std::make_unique<OfOneWorker>());
+  return std::make_unique<StepExchange>(bucket_sizes, std::make_unique<OfOneWorker>(),
+                                        /*tune=*/false);
 }
 
 }  // namespace starling::exchange

@@ -10,12 +10,13 @@
 
 namespace starling::exchange {
 
-SideChannel::SideChannel(transport::Mesh* mesh, const Step& step, GroupsOfRank groups_of_rank)
+SideChannel::SideChannel(transport::Mesh* mesh, const Step& step, std::vector<std::int64_t> control,
+                         GroupsOfRank groups_of_rank)
     : mesh_(mesh),
       step_(step.number),
       deadline_(step.deadline),
       groups_of_rank_(std::move(groups_of_rank)),
-      control_(step.control.begin(), step.control.end()),
+      control_(std::move(control)),
       others_control_(static_cast<std::size_t>(size())) {
   const transport::Tag tag{step_, collectives::kControlChannel};
   for (int peer = 0; peer < size(); ++peer) {

@@ -23,8 +23,9 @@ class SideChannel {
   // The groups that a rank contributes.
   using GroupsOfRank = std::function<ranges::Range<int>(int rank)>;
 
-  // Sends the control word. `mesh` may be null.
-  SideChannel(transport::Mesh* mesh, const Step& step, GroupsOfRank groups_of_rank);
+  // Sends the control word, which may have more words than the step's. `mesh` may be null.
+  SideChannel(transport::Mesh* mesh, const Step& step, std::vector<std::int64_t> control,
+              GroupsOfRank groups_of_rank);
 
   // Sends the rows of this rank's groups. INVALID_ARGUMENT unless there is one row for each.
   absl::Status SendStatistics(std::span<const double> rows, int columns);

@@ -24,8 +24,11 @@ int SizeOf(const HostStep& step) { return step.mesh == nullptr ? 1 : step.mesh->
 }  // namespace
 
 StepExchange::StepExchange(const std::vector<std::size_t>& bucket_sizes,
-                           std::unique_ptr<Reduction> reduction)
-    : reduction_(std::move(reduction)), schedule_(ToBytes(bucket_sizes)) {
+                           std::unique_ptr<Reduction> reduction, bool tune)
+    : reduction_(std::move(reduction)),
+      schedule_(ToBytes(bucket_sizes)),
+      tune_(tune),
+      tuner_(ToBytes(bucket_sizes)) {
   for (const std::size_t size : bucket_sizes) {
     buckets_.push_back({static_cast<int>(buckets_.size()), {length_, length_ + size}});
     length_ += size;
@@ -35,12 +38,19 @@ StepExchange::StepExchange(const std::vector<std::size_t>& bucket_sizes,
 absl::Status StepExchange::Enter(const membership::View& /*view*/, transport::Mesh* mesh) {
   mesh_ = mesh;
   const bool alone = mesh == nullptr || mesh->size() == 1;
+  tuner_.Begin(tune_ && !alone);
   const absl::Status entered = reduction_->Enter(alone ? nullptr : mesh);
   if (recorder_ != nullptr) {
     const std::vector<Path> ways = paths();
     transport_ = ways.empty() ? "" : recorder_->Keep(ways.front().transport);
   }
   return entered.ok() ? entered : Judged(entered);
+}
+
+Volume StepExchange::volume() const {
+  Volume volume = reduction_->volume();
+  volume.merged = tuner_.chosen();
+  return volume;
 }
 
 std::vector<Path> StepExchange::paths() const {
@@ -86,16 +96,20 @@ absl::Status StepExchange::Begin(const Step& step) {
   };
   const ranges::Range<int> mine = groups_of_rank(RankOf(step_));
   RETURN_IF_ERROR(reduction_->Begin(step_, mine));
-  side_channel_.emplace(mesh_, step, groups_of_rank);
-  schedule_.Begin(mine.size(), step.gradients.empty(), step.overlap && SizeOf(step_) > 1,
-                  [this](int bucket) { return Reduce(bucket); });
+  begun_ = std::chrono::steady_clock::now();
+  side_channel_.emplace(mesh_, step, Control(step), groups_of_rank);
+  schedule_.Begin(mine.size(), step.gradients.empty(), tuner_.merged(),
+                  step.overlap && SizeOf(step_) > 1,
+                  [this](ranges::Range<int> buckets) { return Reduce(buckets); });
   sync::MutexLock lock(mutex_);
   running_ = true;
   return absl::OkStatus();
 }
 
-absl::Status StepExchange::Reduce(int index) {
-  const Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
+absl::Status StepExchange::Reduce(ranges::Range<int> buckets) {
+  const int index = buckets.begin;
+  const auto all = buckets.Of(std::span<const Bucket>(buckets_));
+  const Bucket bucket{index, {all.front().range.begin, all.back().range.end}};
   const transport::Tag tag{step_.number,
                            collectives::kFirstBucketChannel + static_cast<std::uint32_t>(index)};
   if (!timeline::IsOn(recorder_)) return reduction_->Reduce(step_, tag, bucket);
@@ -164,7 +178,23 @@ absl::Status StepExchange::FinishStep(std::span<const double> statistics, int co
   RETURN_IF_ERROR(schedule_.Finish());
   RETURN_IF_ERROR(side_channel_->Collect(outcome));
   outcome.finite = kernels::AllFinite(step_.floats);
+  Tune(outcome);
   return absl::OkStatus();
+}
+
+std::vector<std::int64_t> StepExchange::Control(const Step& step) const {
+  std::vector<std::int64_t> words(step.control.begin(), step.control.end());
+  if (tuner_.trying()) words.push_back(took_.count());
+  return words;
+}
+
+void StepExchange::Tune(Outcome& outcome) {
+  if (!tuner_.trying()) return;
+  took_ = std::chrono::steady_clock::now() - begun_;
+  const std::int64_t slowest = outcome.max.back();
+  outcome.min.pop_back();
+  outcome.max.pop_back();
+  tuner_.Ended(slowest);
 }
 
 void StepExchange::Cancel(const absl::Status& reason) {

@@ -3,7 +3,9 @@
 // thread. Kinds differ in how a bucket becomes its sum. To add one: a Reduction in exchanges.cc.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,14 +16,15 @@
 #include "common/sync/mutex.h"
 #include "trainer/collectives/communicator.h"
 #include "trainer/exchange/bucket_schedule.h"
+#include "trainer/exchange/bucket_tuner.h"
 #include "trainer/exchange/exchange.h"
 #include "trainer/exchange/side_channel.h"
 
 namespace starling::exchange {
 
-// Consecutive elements of the flat gradients.
+// Consecutive elements of the flat gradients: a bucket, or several that are reduced at once.
 struct Bucket {
-  int index = 0;
+  int index = 0;  // of the first one
   ranges::Range<std::size_t> range;
 };
 
@@ -71,7 +74,9 @@ class Reduction {
 // caller's thread and costs no wake-up.
 class StepExchange final : public Exchange {
  public:
-  StepExchange(const std::vector<std::size_t>& bucket_sizes, std::unique_ptr<Reduction> reduction);
+  // `tune`: how many buckets are reduced at once is tried out in each view (bucket_tuner.h).
+  StepExchange(const std::vector<std::size_t>& bucket_sizes, std::unique_ptr<Reduction> reduction,
+               bool tune);
 
   absl::Status Enter(const membership::View& view, transport::Mesh* mesh) override;
   void Leave() override { mesh_ = nullptr; }
@@ -87,7 +92,7 @@ class StepExchange final : public Exchange {
   void Settle(Fate fate) override { reduction_->Settle(fate); }
   std::span<float> residual() override { return reduction_->residual(); }
   void Adopted(bool from_checkpoint) override { reduction_->Adopted(from_checkpoint); }
-  Volume volume() const override { return reduction_->volume(); }
+  Volume volume() const override;
   std::vector<Path> paths() const override;
   void RecordTo(timeline::Recorder& recorder) override { recorder_ = &recorder; }
   ranges::Range<int> Groups(int rank, int size, int groups) const override {
@@ -96,10 +101,15 @@ class StepExchange final : public Exchange {
 
  private:
   absl::StatusOr<HostStep> Checked(const Step& step) const;
-  absl::Status Reduce(int bucket);
+  absl::Status Reduce(ranges::Range<int> buckets);
   // The view's end, if it is the mesh that has failed.
   absl::Status Judged(const absl::Status& failed) const;
   absl::Status FinishStep(std::span<const double> statistics, int columns, Outcome& outcome);
+  // The control word of a step, with how long this rank took for the one before where all ranks are
+  // to know.
+  std::vector<std::int64_t> Control(const Step& step) const;
+  // Takes that off what has arrived.
+  void Tune(Outcome& outcome);
 
   const std::unique_ptr<Reduction> reduction_;
   std::vector<Bucket> buckets_;
@@ -108,6 +118,10 @@ class StepExchange final : public Exchange {
   HostStep step_;  // written by Begin only, while no other call may run
   std::optional<SideChannel> side_channel_;
   BucketSchedule schedule_;
+  const bool tune_;
+  BucketTuner tuner_;
+  std::chrono::steady_clock::time_point begun_;  // the present step
+  std::chrono::nanoseconds took_{0};             // the step before
   timeline::Recorder* recorder_ = nullptr;
   std::string_view transport_;  // of the present view, for the recorder
 

@@ -33,12 +33,14 @@ absl::StatusOr<std::unique_ptr<exchange::Exchange>> MakeExchange(
     sizes.push_back(static_cast<std::size_t>(bucket.end - bucket.begin));
   }
   if (spec.exchange().has_none()) return exchange::NewNoExchange(sizes);
-  if (spec.reproducible()) return exchange::NewReproducibleExchange(sizes);
+  const bool tune = !spec.exchange().all_reduce().has_bucket_bytes();
+  if (spec.reproducible()) return exchange::NewReproducibleExchange(sizes, tune);
   exchange::AllReduceOptions options;
   for (const auto& [named, algorithm] : kAlgorithms) {
     if (named == spec.exchange().all_reduce().algorithm()) options.algorithm = algorithm;
   }
   ASSIGN_OR_RETURN(options.codec, compression::MakeCodec(spec.compression().codec()));
+  options.tune_buckets = tune;
   options.compressor = client::CompressorOptionsOf(spec, declaration);
   return exchange::NewAllReduceExchange(sizes, options);
 }

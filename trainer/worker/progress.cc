@@ -85,6 +85,9 @@ void Progress::Tell(const Course& course) {
   }
   (*progress.mutable_metrics())["exchange/sentBytes"] = static_cast<double>(volume_.sent);
   (*progress.mutable_metrics())["exchange/denseBytes"] = static_cast<double>(volume_.dense);
+  if (volume_.merged > 0) {
+    (*progress.mutable_metrics())["exchange/bucketBytes"] = static_cast<double>(volume_.merged);
+  }
   for (const auto& [name, value] : numbers_) (*progress.mutable_metrics())[name] = value;
   for (const exchange::Path& path : paths_) {
     v1alpha1::ExchangePath& told = *progress.add_exchanges();
