@@ -32,6 +32,7 @@ void TernaryGradients(const Setting& setting, Report& report);      // Z-5
 void SparseBinary(const Setting& setting, Report& report);          // Z-6
 void EntropyShares(const Setting& setting, Report& report);         // Z-7
 void FixedPointWeights(const Setting& setting, Report& report);     // Z-8
+void DynamicRanges(const Setting& setting, Report& report);         // Z-9
 void MixedPrecision(const Setting& setting, Report& report);        // Z-10
 void LayerRates(const Setting& setting, Report& report);            // Z-11
 void LogarithmicNumbers(const Setting& setting, Report& report);    // Z-12

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows about numbers of fewer than 32 bits, weights that stay 0, and LARS: Z-8, Z-10 to Z-12 and
-// Z-14.
+// Rows about numbers of fewer than 32 bits, weights that stay 0, and LARS: Z-8 to Z-12 and Z-14.
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -148,6 +147,74 @@ void FixedPointWeights(const Setting& setting, Report& report) {
   const double error = std::sqrt(part * (1 - part) / kCount) / 1024;
   report.Each("100,000 draws of one number: mean, standard errors from it",
               std::abs(sum / kCount - double{kNumber}) / error, Rule::kAtMost, 4);
+}
+
+namespace {
+
+NumericWay DynamicWith(std::int64_t adjust_every) {
+  NumericWay way;
+  v1alpha1::DynamicFixedPoint& dynamic = *way.numerics.mutable_dynamic_fixed_point();
+  dynamic.set_compute_bits(10);
+  dynamic.set_update_bits(12);
+  dynamic.set_max_overflow(1e-4);
+  dynamic.set_adjust_every(adjust_every);
+  return way;
+}
+
+// Weights whose spread doubles ten times, and halves as often again, each for some looks at their
+// range: how far what is kept of them is from them at the end of each stretch, beside their
+// largest; the furthest.
+double LostOfSpreads(const NumericWay& way, std::uint64_t seed) {
+  constexpr std::int64_t kCount = 20000;
+  numerics::Numerics rounding(way.numerics, seed, {{"weights", {kCount}, 0, kCount}});
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  Floats drawn(kCount);
+  for (float& number : drawn) number = normal(random);
+  Floats first = drawn;
+  rounding.Begin(0, first);
+  double furthest = 0;
+  std::int64_t step = 0;
+  for (int spread = 0; spread <= 20; ++spread) {
+    const float scale = std::ldexp(1.0F, spread <= 10 ? spread : 20 - spread);
+    double lost = 0, largest = 0;
+    for (int look = 0; look < 4; ++look) {
+      Floats kept = drawn;
+      for (float& number : kept) number *= scale;
+      rounding.AfterUpdate({.tensor = 0, .step = ++step, .samples = 1000}, kept);
+      lost = largest = 0;
+      for (std::size_t i = 0; i < drawn.size(); ++i) {
+        const double number = double{drawn[i]} * scale;
+        lost = std::max(lost, std::abs(double{kept[i]} - number));
+        largest = std::max(largest, std::abs(number));
+      }
+    }
+    furthest = std::max(furthest, lost / largest);
+  }
+  return furthest;
+}
+
+}  // namespace
+
+void DynamicRanges(const Setting& setting, Report& report) {
+  const Lesson lesson = NumericLesson(setting);
+  const NumericLearned wide = LearnIn(lesson, setting.seed, {});
+  // A look at the ranges every 50 steps.
+  const NumericWay way = DynamicWith(50 * kNumericWorkers);
+  const NumericLearned learned = LearnIn(lesson, setting.seed, way);
+  report.Mean(lesson.name + ": accuracy in 32 bits", wide.accuracy, Rule::kAtLeast, lesson.learned);
+  report.Mean(lesson.name + ": accuracy, points below it, layers in 10 bits and weights in 12",
+              wide.accuracy - learned.accuracy, Rule::kAtMost, LooseOf(setting, 1));
+  report.Each("share of weights beyond their ranges, since these were last looked at",
+              learned.told.at("numerics/overflow"), Rule::kAtMost, 0.0002);
+  report.Each("weights that are not the same bits at all workers", learned.different, Rule::kEqual,
+              0);
+  // One number of 10,000 may be beyond the range, which is less than twice the largest of the
+  // others: it loses what is beyond.
+  report.Each("weights whose spread doubles and halves ten times: lost of the largest",
+              LostOfSpreads(DynamicWith(1000), setting.seed), Rule::kAtMost, 0.5);
+  report.Control("ranges that are not looked at",
+                 LostOfSpreads(DynamicWith(1'000'000'000), setting.seed), Rule::kAbove, 0.9);
 }
 
 void LayerRates(const Setting& setting, Report& report) {

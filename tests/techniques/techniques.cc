@@ -100,6 +100,9 @@ const std::vector<Technique>& Techniques() {
       {"Z-8", "Fixed point with stochastic rounding (Gupta et al. 2015)",
        "weights are multiples of 2^-14, right on average, and learn as well as in 32 bits",
        "rounding to nearest loses small updates", FixedPointWeights},
+      {"Z-9", "Dynamic fixed point (Courbariaux, Bengio and David 2015)",
+       "weights of 12 bits, in ranges that follow them, learn as well as of 32",
+       "ranges that do not follow", DynamicRanges},
       {"Z-10", "Mixed precision and loss scaling (Micikevicius et al. 2018)",
        "weights and gradients in 16 bits are learned with as well as in 32; small gradients are "
        "kept by a scaled loss; an infinity at one worker makes all skip the same step",
