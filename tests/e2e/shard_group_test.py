@@ -29,8 +29,9 @@ class Members(PytorchCase):
     def check(self, job):
         self.check_audit(self.EPOCHS, self.NAME)
         distance = self.distance(job)
-        self.say(f"distance {distance:.2e}, ended: {self.members()}, incidents: "
-                 f"{[one['reason'] for one in job['status'].get('incidents', [])]}")
+        incidents = [(one["reason"], one.get("pod"), one["message"])
+                     for one in job["status"].get("incidents", [])]
+        self.say(f"distance {distance:.2e}, ended: {self.members()}, incidents: {incidents}")
         self.assertLessEqual(distance, NEAR)
 
     def dies(self, rank):
@@ -69,6 +70,12 @@ class Members(PytorchCase):
         self.home.run("scale", self.NAME, "--replicas", "2")
         self.check(self.finish(command, timeout=300))
         self.assertEqual(2, len(self.equal()), "the second came before the end")
+
+    def test_a_process_that_fails_when_training_is_over_costs_nobody_the_model(self):
+        job = self.finish(self.start(self.program("--fail-at-end")), timeout=300)
+        self.check(job)
+        self.assertEqual(2, len(self.equal()))
+        self.assertEqual([], job["status"].get("incidents", []))
 
     def test_control_without_the_sum_across_groups_they_differ(self):
         self.finish(self.start(self.program("--without", "across")), timeout=300)

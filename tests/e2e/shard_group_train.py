@@ -2,11 +2,12 @@
 """The example's model and optimizer, cut by FSDP2 among the processes of each member.
 
 usage: shard_group_train.py [--processes N] [--more POD N] [--die POD STEP RANK] [--without WHAT] [--tell FOLDER]
-                            [--spoil WHAT] PROGRAM DATA EPOCHS
+                            [--spoil WHAT] [--fail-at-end] PROGRAM DATA EPOCHS
 
 --more has that pod be so many processes. --die kills a process of the group with -9, once, in the middle of
 that step's backward pass. --without leaves out what makes the loop right. --tell has the first process write
-who has come to the end with which parameters. --spoil gives elastic what it refuses.
+who has come to the end with which parameters. --spoil gives elastic what it refuses. --fail-at-end has the
+other processes end with another code than 0 when training is over.
 """
 import argparse
 import hashlib
@@ -77,6 +78,7 @@ def main():
     parser.add_argument("--without")
     parser.add_argument("--tell")
     parser.add_argument("--spoil")
+    parser.add_argument("--fail-at-end", action="store_true")
     parser.add_argument("program")
     parser.add_argument("data")
     parser.add_argument("epochs", type=int)
@@ -120,6 +122,8 @@ def main():
             scheduler.step()
     if options.tell:
         tell(options.tell, model, group)
+    if options.fail_at_end and group.rank != 0:
+        raise SystemExit(3)
 
 
 if __name__ == "__main__":

@@ -223,14 +223,16 @@ class First(_Part):
             _end(str(error))
 
     def _watch(self, follower: "_Started") -> None:
-        if follower.process.wait() != 0 or not self._over:
+        code = follower.process.wait()
+        if not self._over:
             self._end_with(follower)
+        if code != 0:  # the model is there, and it is this process that writes it
+            print(f"starling: {follower.fate()} after training", file=sys.stderr, flush=True)
 
     @staticmethod
     def _end_with(follower: "_Started") -> NoReturn:
-        code = follower.process.wait()
-        _end(f"process {follower.rank} of the group has ended "
-             f"{f'by signal {-code}' if code < 0 else f'with exit code {code}'}, and the others with it")
+        follower.process.wait()
+        _end(f"{follower.fate()}, and the others with it")
 
 
 class Follower(_Part):
@@ -301,6 +303,12 @@ class _Started:
         steps.close()
         calls.close()
         self.steps.send(spec)
+
+    def fate(self) -> str:
+        """Of one that has ended, for people."""
+        code = self.process.returncode
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        return f"process {self.rank} of the group has ended {how}"
 
 
 class ShardGroup:
