@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <future>
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/bytes/bytes.h"
+#include "common/ranges/ranges.h"
 #include "common/status/macros.h"
 #include "trainer/collectives/communicator.h"
 
@@ -16,6 +19,22 @@ namespace {
 // Behind the sync ids, which use step 0 of the channel.
 constexpr transport::Tag kShare = {.step = 1, .channel = collectives::kSyncChannel};
 constexpr transport::Tag kDigest = {.step = 2, .channel = collectives::kSyncChannel};
+
+// Pieces are sent in messages of at most so many bytes, so that what has arrived is digested while
+// the rest is on its way.
+constexpr size_t kMessage = size_t{1} << 20;
+
+// The messages in which share `index` of `shares` travels.
+std::vector<std::span<std::byte>> MessagesOf(Segments segments, size_t index, size_t shares) {
+  std::vector<std::span<std::byte>> messages;
+  for (std::span<std::byte> piece : ShareOf(segments, index, shares)) {
+    const ranges::Range<size_t> whole = {0, piece.size()};
+    for (size_t i = 0; i < ranges::PiecesOf(whole, kMessage); ++i) {
+      messages.push_back(ranges::PieceOf(whole, i, kMessage).Of(piece));
+    }
+  }
+  return messages;
+}
 
 std::span<const std::byte> BytesOf(const bytes::Digest& digest) {
   return std::as_bytes(std::span(digest));
@@ -47,11 +66,14 @@ std::vector<std::span<std::byte>> ShareOf(Segments segments, size_t index, size_
 
 absl::Status ServeState(transport::Mesh& mesh, Segments segments, size_t index, size_t shares,
                         std::span<const int> copiers, net::Deadline deadline) {
-  const std::vector<std::span<std::byte>> pieces = ShareOf(segments, index, shares);
+  const std::vector<std::span<std::byte>> messages = MessagesOf(segments, index, shares);
   for (int copier : copiers) {
-    for (std::span<std::byte> piece : pieces) mesh.PostSend(copier, kShare, piece);
+    for (std::span<std::byte> message : messages) mesh.PostSend(copier, kShare, message);
   }
-  const bytes::Digest digest = DigestOf(segments);  // while the links are busy
+  // On a thread of its own: the links are driven by this one.
+  std::future<bytes::Digest> computed = std::async(std::launch::async, DigestOf, segments);
+  RETURN_IF_ERROR(mesh.WaitAll(deadline));
+  const bytes::Digest digest = computed.get();
   for (int copier : copiers) mesh.PostSend(copier, kDigest, BytesOf(digest));
   return mesh.WaitAll(deadline);
 }
@@ -59,14 +81,20 @@ absl::Status ServeState(transport::Mesh& mesh, Segments segments, size_t index, 
 absl::Status CopyState(transport::Mesh& mesh, Segments segments, std::span<const int> holders,
                        net::Deadline deadline) {
   std::vector<bytes::Digest> digests(holders.size());
+  std::vector<std::pair<transport::Ticket, std::span<const std::byte>>> awaited;
   for (size_t i = 0; i < holders.size(); ++i) {
-    for (std::span<std::byte> piece : ShareOf(segments, i, holders.size())) {
-      mesh.PostReceive(holders[i], kShare, piece);
+    for (std::span<std::byte> message : MessagesOf(segments, i, holders.size())) {
+      awaited.emplace_back(mesh.PostReceive(holders[i], kShare, message), message);
     }
     mesh.PostReceive(holders[i], kDigest, std::as_writable_bytes(std::span(digests[i])));
   }
+  bytes::Sha256 digest;
+  for (const auto& [ticket, message] : awaited) {
+    RETURN_IF_ERROR(mesh.Wait(ticket, deadline));
+    digest.Update(message);
+  }
   RETURN_IF_ERROR(mesh.WaitAll(deadline));
-  const bytes::Digest mine = DigestOf(segments);
+  const bytes::Digest mine = digest.Finish();
   for (size_t i = 0; i < holders.size(); ++i) {
     if (digests[i] == mine) continue;
     return absl::DataLossError(
