@@ -31,6 +31,8 @@ echo
 bench/pytorch.py ${PYTORCH:+--python "$PYTORCH"}
 echo
 bench/codecs.py
+bench/buckets.py
+bench/state_copy.py
 echo
 bench/sparse.py --bin "$bin"
 echo
