@@ -53,7 +53,7 @@ RUN apt-get update -qq \
  && perl -i -pe "s/^Depends: (.*)/'Depends: ' . join(', ', grep { !\/^($unused)\/ } split(\/, \/, \$1))/e" \
       files/DEBIAN/control \
  && dpkg-deb -b files libtorch.deb >/dev/null \
- && $apt libgrpc++1.51 libprotobuf32 libabsl20220623 libspdlog1.10 libfmt9 libyaml-cpp0.7 \
+ && $apt libgrpc++1.51 libprotobuf32 libonnx1 libabsl20220623 libspdlog1.10 libfmt9 libyaml-cpp0.7 \
     libprometheus-cpp-core1.0 libsqlite3-0 libpq5 libcurl4 libturbojpeg0 libpng16-16 ca-certificates libssl3 zlib1g libopenblas0-pthread ./libtorch.deb >/dev/null \
  && apt-get purge -y -qq patchelf >/dev/null && cd / && rm -r /torch \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/* \

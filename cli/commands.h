@@ -26,6 +26,7 @@ int PlanCommand(Session& session, const Arguments& arguments);
 int UsageCommand(Session& session, const Arguments& arguments);
 int PredictCommand(Session& session, const Arguments& arguments);
 int EvaluateCommand(Session& session, const Arguments& arguments);
+int ExportCommand(Session& session, const Arguments& arguments);
 int ExplainCommand(Session& session, const Arguments& arguments);
 int VersionCommand(Session& session, const Arguments& arguments);
 int CompletionCommand(Session& session, const Arguments& arguments);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// predict and evaluate: what a model file is good for once its job is done. They need no control
-// plane: the model computes in this process.
+// predict, evaluate and export: what a model file is good for once its job is done. They need no
+// control plane: the model computes in this process.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "common/json/json.h"
 #include "common/status/macros.h"
+#include "common/storage/blob_store.h"
 #include "trainer/workload/saved_model.h"
 
 namespace starling::cli {
@@ -228,6 +229,33 @@ absl::Status Evaluate(Session& session, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
+absl::Status Export(Session& session, const Arguments& arguments) {
+  constexpr std::string_view kEnding = ".onnx";
+  ASSIGN_OR_RETURN(const std::string output, Needed(arguments, "output"));
+  const auto wrong = [&](const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat("--output ", arguments.Get("output"), ": ",
+                                                    std::string(status.message())));
+  };
+  if (!output.ends_with(kEnding)) {
+    return wrong(absl::InvalidArgumentError(
+        "the end of its name says in which format; .onnx is the one that is known"));
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<SavedModel> model, OpenModel(arguments));
+  const absl::StatusOr<std::string> file = model->ToOnnx();
+  if (!file.ok()) {
+    return absl::Status(file.status().code(),
+                        absl::StrCat("--model: ", std::string(file.status().message())));
+  }
+  const auto place = storage::Locate(output);
+  if (!place.ok()) return wrong(place.status());
+  const absl::Status written =
+      storage::Put(*place->store, place->name, *file, storage::IfPresent::kReplace);
+  if (!written.ok()) return wrong(written);
+  session.terminal().Say(
+      absl::StrCat("wrote ", place->store->UriOf(place->name), " (", file->size(), " bytes)"));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 int PredictCommand(Session& session, const Arguments& arguments) {
@@ -236,6 +264,10 @@ int PredictCommand(Session& session, const Arguments& arguments) {
 
 int EvaluateCommand(Session& session, const Arguments& arguments) {
   return session.Fail(Evaluate(session, arguments));
+}
+
+int ExportCommand(Session& session, const Arguments& arguments) {
+  return session.Fail(Export(session, arguments));
 }
 
 }  // namespace starling::cli

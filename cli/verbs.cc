@@ -325,6 +325,28 @@ Verb Evaluate() {
       .run = EvaluateCommand};
 }
 
+Verb Export() {
+  return {
+      .name = "export",
+      .usage = "--model URI --output URI [flags]",
+      .summary = "Write a trained model as an ONNX file",
+      .examples =
+          "  starling export --model digits.safetensors --output digits.onnx\n"
+          "  starling export --model s3://models/digits.safetensors -o s3://models/digits.onnx\n",
+      .details =
+          "onnxruntime and other programs compute such a file (opset 17). Its input is called "
+          "input: samples as\ntheir table or image has them, of any number at a time; the file "
+          "scales them itself. It gives the\nprobabilities of the classes, a regression's "
+          "predictions, an autoencoder's reconstruction and its error,\nor a language model's "
+          "scores of the next symbol at each place. A file of that name is replaced.\n",
+      .flags = {kModel,
+                {.name = "output",
+                 .letter = 'o',
+                 .value = "URI",
+                 .help = "the file to be written; it ends in .onnx"}},
+      .run = ExportCommand};
+}
+
 Verb Usage() {
   return {.name = "usage",
           .usage = "[flags]",
@@ -393,9 +415,9 @@ const std::vector<Flag>& CommonFlags() {
 
 const std::vector<Verb>& Verbs() {
   static const auto& verbs = *new std::vector<Verb>{
-      Run(),     Submit(),   Watch(),  Up(),         Down(),    Get(),       Describe(), Logs(),
-      Scale(),   Suspend(),  Resume(), Checkpoint(), Trace(),   Delete(),    Validate(), Plan(),
-      Predict(), Evaluate(), Usage(),  Explain(),    Version(), Completion()};
+      Run(),     Submit(),   Watch(),  Up(),         Down(),    Get(),     Describe(),  Logs(),
+      Scale(),   Suspend(),  Resume(), Checkpoint(), Trace(),   Delete(),  Validate(),  Plan(),
+      Predict(), Evaluate(), Export(), Usage(),      Explain(), Version(), Completion()};
   return verbs;
 }
 

@@ -21,6 +21,7 @@ find_package(GTest REQUIRED)
 find_package(benchmark REQUIRED)
 if(STARLING_TORCH)
   find_package(Torch REQUIRED)
+  find_package(ONNX CONFIG REQUIRED)
 endif()
 
 # $<LINK_LIBRARY:if_needed,X>: a program of which no object calls X does not load it.

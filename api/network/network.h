@@ -4,7 +4,7 @@
 //
 // These are plain types, without protobuf, because they cross the boundary of the engine's library
 // (trainer/engine/engine_library.h). PlanNetwork (plan.h) makes them. To add an operation: a value
-// of Op, its row in the table of kinds.cc, and its row in the table of trainer/engine/forward.cc.
+// of Op, and a row in kinds.cc, trainer/engine/forward.cc and trainer/onnx/onnx_model.cc each.
 #pragma once
 
 #include <cstddef>

@@ -19,7 +19,7 @@ PAGE = os.path.join(REPOSITORY, "docs/how-to/models.md")
 class HowTo(Case):
     def test_the_commands_of_the_page_work_as_they_stand(self):
         blocks = re.findall(r"^```sh\n(.*?)^```", read(PAGE), re.DOTALL | re.MULTILINE)
-        self.assertEqual(3, len(blocks))
+        self.assertEqual(4, len(blocks))
         place = os.path.join(self.home.folder, "somebody")
         os.makedirs(place)
         environment = dict(os.environ, **self.home.environment, STARLING=REPOSITORY)
@@ -33,6 +33,7 @@ class HowTo(Case):
         self.assertRegex(done.stdout, r"(?m)^class +samples +recall +precision$")
         self.assertRegex(done.stdout, r"(?m)^p27,p28,p35,p36$")
         self.assertEqual(360, len(read(os.path.join(place, "errors.csv")).splitlines()))
+        self.assertGreater(os.path.getsize(os.path.join(place, "rebuilt.onnx")), 4 * 64 * 48)
 
 
 SERVERS = ("--set", 'spec.exchange={"parameterServer": {}}',

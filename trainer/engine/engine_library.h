@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The boundary of the shared library libstarling_engine.so, which holds libtorch.
 //
-// The worker sets the numeric environment (numeric_environment.h), opens the library and calls its
-// one function. Only plain types cross: two copies of the generated protobuf code in one process
-// would abort it.
+// The worker sets the numeric environment (numeric_environment.h), opens the library and calls
+// OpenEngineFunction; whoever exports a model calls EncodeFunction (trainer/onnx/onnx_model.h).
+// Only plain types cross: two copies of the generated protobuf code in one process would abort it.
 #pragma once
 
 #include <cstdint>

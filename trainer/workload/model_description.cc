@@ -31,7 +31,8 @@ absl::StatusOr<std::string> Said(const std::map<std::string, std::string>& metad
   if (found != metadata.end()) return found->second;
   return absl::InvalidArgumentError(
       absl::StrCat("does not say its starling.", name,
-                   "; give the model file of a network that this version trained"));
+                   "; give the model file of a network that this version trained (linear and "
+                   "sparse regressions are none: their file holds the weights alone)"));
 }
 
 absl::Status Wrong(const std::string& name) {
@@ -186,6 +187,7 @@ absl::StatusOr<ModelDescription> ReadDescription(
   if (!planned.ok()) return Wrong("model");
   description.config.network = *planned;
   description.classes = task.classes;
+  description.metadata = metadata;
   return description;
 }
 

@@ -28,7 +28,8 @@ struct ModelDescription {
   std::int64_t classes = 0;        // or symbols, columns that are predicted, numbers of a sample
   std::vector<std::string> names;  // of classes or columns, by number; empty where they have none
   std::optional<data::Normalization> normalization;
-  data::Alphabet alphabet;  // of a language model
+  data::Alphabet alphabet;                      // of a language model
+  std::map<std::string, std::string> metadata;  // all of it, as the file says it
 };
 
 // INVALID_ARGUMENT where it does not say what its network is, or says what cannot be.

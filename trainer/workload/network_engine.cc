@@ -30,9 +30,8 @@ std::string BesideTheProgram() {
   return library.string();
 }
 
-}  // namespace
-
-absl::StatusOr<engine::OpenEngineFunction> LoadEngineLibrary() {
+// A function of the library.
+absl::StatusOr<void*> Load(const char* name) {
   const std::string path = BesideTheProgram();
   // Lazy: binding all symbols of libtorch's 300 libraries would cost another 80 ms. Global, so that
   // the engine can ask the BLAS library for its name. It is never closed.
@@ -40,11 +39,23 @@ absl::StatusOr<engine::OpenEngineFunction> LoadEngineLibrary() {
   if (library == nullptr) {
     return absl::NotFoundError(absl::StrCat("cannot load the engine: ", dlerror()));
   }
-  void* symbol = dlsym(library, engine::kOpenEngineSymbol);
+  void* symbol = dlsym(library, name);
   if (symbol == nullptr) {
     return absl::NotFoundError(absl::StrCat("not an engine: ", dlerror()));
   }
+  return symbol;
+}
+
+}  // namespace
+
+absl::StatusOr<engine::OpenEngineFunction> LoadEngineLibrary() {
+  ASSIGN_OR_RETURN(void* symbol, Load(engine::kOpenEngineSymbol));
   return reinterpret_cast<engine::OpenEngineFunction>(symbol);
+}
+
+absl::StatusOr<onnx::EncodeFunction> LoadOnnxEncoder() {
+  ASSIGN_OR_RETURN(void* symbol, Load(onnx::kEncodeSymbol));
+  return reinterpret_cast<onnx::EncodeFunction>(symbol);
 }
 
 EngineLibrary BeginToLoadEngine() {

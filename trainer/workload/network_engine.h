@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "api/network/plan.h"
 #include "trainer/engine/engine_library.h"
+#include "trainer/onnx/onnx_model.h"
 
 namespace starling::v1alpha1 {
 class TrainingJobSpec;
@@ -21,6 +22,9 @@ namespace starling::workload {
 // Loads the engine's library (0.4 s), which stands beside the program or on the loader's path, and
 // returns its entry. The numeric environment (trainer/worker) must be set before.
 absl::StatusOr<engine::OpenEngineFunction> LoadEngineLibrary();
+
+// The same for its function that makes ONNX models.
+absl::StatusOr<onnx::EncodeFunction> LoadOnnxEncoder();
 
 // The same on another thread, from now on.
 using EngineLibrary = std::shared_future<absl::StatusOr<engine::OpenEngineFunction>>;

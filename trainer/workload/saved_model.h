@@ -96,6 +96,10 @@ class SavedModel {
   absl::Status Continue(std::string_view prompt, const Sampling& sampling,
                         const std::function<void(const std::string& symbol)>& on_symbol);
 
+  // The model as an ONNX file (trainer/onnx), which scales samples itself. INVALID_ARGUMENT where
+  // that format cannot hold it.
+  absl::StatusOr<std::string> ToOnnx();
+
  private:
   absl::StatusOr<Samples> ReadUnscaled(const Source& source) const;
   struct Part {
