@@ -454,14 +454,25 @@ void CheckMicroBatch(const TrainingJobSpec& spec, FieldErrors& errors) {
                     "leave it out"});
 }
 
+// What files hold is seen when they are read (trainer/data).
 void CheckReconstruction(const TrainingJobSpec& spec, FieldErrors& errors) {
-  if (spec.workload().autoencoder().loss() != v1alpha1::RECONSTRUCTION_LOSS_BINARY_CROSS_ENTROPY ||
-      !spec.dataset().normalize()) {
+  if (spec.workload().autoencoder().loss() != v1alpha1::RECONSTRUCTION_LOSS_BINARY_CROSS_ENTROPY) {
     return;
   }
-  errors.push_back({"spec.dataset.normalize",
-                    "must be false with spec.workload.autoencoder.loss: BinaryCrossEntropy, which "
-                    "is of numbers from 0 to 1; write it, or use SquaredError"});
+  if (spec.dataset().normalize()) {
+    errors.push_back({"spec.dataset.normalize",
+                      "must be false with spec.workload.autoencoder.loss: BinaryCrossEntropy, "
+                      "which is of numbers from 0 to 1; write it, or use SquaredError"});
+  }
+  const auto check = [&](const v1alpha1::DataSource& source, const char* path) {
+    if (!source.has_synthetic()) return;
+    errors.push_back({path,
+                      "makes numbers of any size, but spec.workload.autoencoder.loss: "
+                      "BinaryCrossEntropy is of numbers from 0 to 1; use SquaredError, or other "
+                      "data"});
+  };
+  check(spec.dataset().train(), "spec.dataset.train.synthetic");
+  check(spec.dataset().validation(), "spec.dataset.validation.synthetic");
 }
 
 void CheckContainer(const TrainingJobSpec& spec, FieldErrors& errors) {

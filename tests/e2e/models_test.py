@@ -175,17 +175,30 @@ class Autoencoder(NumbersCase):
             optimizer={"adam": {"learningRate": 0.003}}, dataset__normalize=False,
             dataset__train=table("digits-train.csv"), dataset__validation=None,
             experiment__stepDelay="0s")
-        refused = self.home.run("run", self.home.write("shares.yaml", job), code=1)
-        self.assertRegex(refused.stdout + refused.stderr, r"BinaryCrossEntropy, for numbers from 0 to 1, but sample \d+ "
-                                         r"of the training set has")
+        said = (r"digits-train\.csv: line 2, column 3 \(\"p2\"\): \"5\" is not from 0 to 1, but the loss "
+                r"BinaryCrossEntropy is of such numbers; divide")
+        refused = self.home.run("run", self.home.write("shares.yaml", job), code=2)
+        self.assertRegex(refused.stderr, said)
+        self.assertIsNone(self.home.job("shares"), "nothing is started")
         with open(os.path.join(DATA, "digits-train.csv"), encoding="ascii") as file:
             rows = [[int(row[f"p{i}"]) / 16 for i in range(64)] for row in csv.DictReader(file)]
         shares = "\n".join(",".join(format(value, "g") for value in row) for row in rows) + "\n"
+        # Only a beginning of a large file is looked at before; a worker reads all of it.
+        row = ",".join(["0", "1"] * 32) + "\n"
+        late = self.home.write("late.csv", row * 70000 + row.replace("1", "2", 1))
+        job["spec"]["dataset"]["train"] = {"csv": {"uri": late, "header": "Absent"}}
+        job["metadata"]["name"] = "late"
+        failed = self.home.run("run", self.home.write("late.yaml", job), code=1)
+        self.assertRegex(failed.stdout + failed.stderr,
+                         r"late\.csv: line 70001, column 2: \"2\" is not from 0 to 1")
         job["metadata"]["name"] = "again"
         job["spec"]["dataset"]["train"] = {"csv": {"uri": self.home.write("shares.csv", shares)}}
-        metrics = self.result(self.run_job(job))["metrics"]
-        self.say(f"{metrics}")
-        self.assertLess(metrics["loss"], 0.5)
+        result = self.result(self.run_job(job))
+        self.say(f"{result['metrics']}")
+        self.assertLess(result["metrics"]["loss"], 0.5)
+        model = ("--model", result["model"]["uri"], "--data", os.path.join(DATA, "digits-train.csv"))
+        self.assertRegex(self.home.run("evaluate", *model, code=2).stderr, "--data: .*" + said)
+        self.home.run("predict", *model)
 
 
 class Parts(NumbersCase):

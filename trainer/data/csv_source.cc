@@ -20,6 +20,10 @@ namespace {
 
 using Cells = std::vector<std::string_view>;
 
+constexpr char kNoShare[] =
+    " is not from 0 to 1, but the loss BinaryCrossEntropy is of such numbers; divide the data by "
+    "their highest number, or use loss: SquaredError";
+
 std::optional<double> ParseNumber(std::string_view text) {
   if (!text.empty() && text.front() == '+') text.remove_prefix(1);
   double value = 0;
@@ -247,6 +251,9 @@ class TableLoader {
                        label ? "; what is to be predicted must be one (is labelColumn "
                                "right?)"
                              : "; every feature must be one"));
+    }
+    if (options_.shares && !label && (number < 0 || number > 1)) {
+      return Problem(".uri", absl::StrCat(Place(line, column), ": ", Quote(cell), kNoShare));
     }
     into.push_back(number);
     return absl::OkStatus();

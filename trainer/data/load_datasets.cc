@@ -103,6 +103,7 @@ absl::StatusOr<Pair> LoadPair(const v1alpha1::TrainingJobSpec& spec, const Form&
   LoadOptions options;
   options.numbers = form.kind == Form::Kind::kNumbers;
   options.unlabelled = form.kind == Form::Kind::kSamples;
+  options.shares = form.shares;
   options.seed = spec.has_seed() ? static_cast<std::uint64_t>(spec.seed()) : 1;
   options.max_bytes = max_bytes;
   options.cache = CacheOf(spec.dataset(), max_bytes);
@@ -355,6 +356,7 @@ std::vector<FieldProblem> CheckData(const v1alpha1::TrainingJobSpec& spec, const
       options.max_bytes = kCheckedBytes;
       options.numbers = form.kind == Form::Kind::kNumbers;
       options.unlabelled = form.kind == Form::Kind::kSamples;
+      options.shares = form.shares;
       const auto validation = LoadSource(spec.dataset(), kValidation, options);
       if (!validation.ok()) problems.push_back(ToProblem(validation.status()));
     }

@@ -47,6 +47,7 @@ struct Form {
     kText,     // stretches of a text
   };
   Kind kind = Kind::kClasses;
+  bool shares = false;            // dense: features are from 0 to 1
   std::int64_t hashed = 0;        // sparse: weights that feature numbers are hashed to
   const char* hashed_field = "";  // sparse: the field of the job file that says so
 };

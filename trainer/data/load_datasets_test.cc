@@ -17,6 +17,7 @@
 namespace starling::data {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::FloatNear;
 using ::testing::HasSubstr;
@@ -543,6 +544,29 @@ TEST(LoadDatasets, OfSamplesWithoutLabelsAColumnOfThemIsLeftOut) {
   EXPECT_THAT(features("a,label\n1,cat\n"), ElementsAre(1));
   csv.set_label_column("b");
   EXPECT_THAT(features("a,b\n1,cat\n"), ElementsAre(1));
+}
+
+TEST(LoadDatasets, WhereFeaturesAreSharesOneThatIsNoneIsNamedByPlaceAndRemedy) {
+  const storage::TestFolder folder;
+  const Form form{.kind = Form::Kind::kSamples, .shares = true};
+  TrainingJobSpec spec;
+  spec.mutable_dataset()->set_normalize(false);
+  auto& train = *spec.mutable_dataset()->mutable_train()->mutable_csv();
+  train.set_uri(folder.Write("train.csv", "a,b,label\n0,1,7\n0.5,0.25,9\n"));
+  EXPECT_THAT(CheckData(spec, form), IsEmpty()) << "what is left out may be anything";
+  EXPECT_TRUE(LoadDatasets(spec, form).ok());
+  for (const char* wrong : {"1.5", "-0.1"}) {
+    train.set_uri(folder.Write("train.csv", absl::StrCat("a,b,label\n0,1,7\n0.5,", wrong, ",9\n")));
+    const auto problems = CheckData(spec, form);
+    ASSERT_THAT(problems, SizeIs(1));
+    EXPECT_EQ(problems[0].path, "spec.dataset.train.csv.uri");
+    EXPECT_THAT(problems[0].message,
+                AllOf(HasSubstr(absl::StrCat("train.csv: line 3, column 2 (\"b\"): \"", wrong,
+                                             "\" is not from 0 to 1")),
+                      HasSubstr("use loss: SquaredError")));
+    EXPECT_FALSE(LoadDatasets(spec, form).ok());
+    EXPECT_TRUE(LoadDatasets(spec, {.kind = Form::Kind::kSamples}).ok());
+  }
 }
 
 TEST(LoadDatasets, ALabelColumnOfNumbersIsReadAsTargets) {

@@ -48,6 +48,7 @@ struct LoadOptions {
                                          // column of a table is a feature
   bool unlabelled = false;               // what samples are of is not looked at: a table's column
                                          // of labels is left out, if it has one
+  bool shares = false;                   // features are from 0 to 1, for a loss that is of those
   std::uint64_t seed = 1;                // of the job
   const v1alpha1::Dataset* dataset = nullptr;  // of the job, for what becomes of bad records
   std::shared_ptr<ObjectCache> cache = {};     // of images that are read from afar; null: none

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/workload/autoencoder.h"
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "api/network/plan.h"
 #include "api/spec/contract.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/data/source.h"
 #include "trainer/workload/number_loss.h"
 
 namespace starling::workload {
@@ -40,18 +37,6 @@ std::string LossNameOf(const v1alpha1::Autoencoder& autoencoder) {
   if (!autoencoder.has_loss()) return std::string(kDefaultLoss);
   return spec::EnumText(
       *v1alpha1::ReconstructionLoss_descriptor()->FindValueByNumber(autoencoder.loss()));
-}
-
-// Images, which are read when they are wanted, are from 0 to 1 where nobody scales them.
-absl::Status CheckShares(const data::Dataset& set, const std::string& name) {
-  const auto wrong =
-      std::ranges::find_if(set.features, [](float value) { return value < 0 || value > 1; });
-  if (wrong == set.features.end()) return absl::OkStatus();
-  return data::FieldError(
-      absl::StatusCode::kInvalidArgument, "spec.workload.autoencoder.loss",
-      absl::StrCat("is BinaryCrossEntropy, for numbers from 0 to 1, but sample ",
-                   (wrong - set.features.begin()) / set.SampleSize(), " of the ", name, " set has ",
-                   *wrong, "; use SquaredError, or divide the data"));
 }
 
 }  // namespace
@@ -86,8 +71,11 @@ void Autoencoder::Expect(std::span<const std::int64_t> samples, std::int64_t epo
   if (datasets_.train.reader != nullptr) datasets_.train.reader->Expect(samples, epoch);
 }
 
-data::Form AutoencoderForm(const v1alpha1::TrainingJobSpec& /*spec*/) {
-  return {.kind = data::Form::Kind::kSamples};
+// Images are from 0 to 1 where nobody scales them.
+data::Form AutoencoderForm(const v1alpha1::TrainingJobSpec& spec) {
+  return {.kind = data::Form::Kind::kSamples,
+          .shares = LossOf(LossNameOf(spec.workload().autoencoder())) ==
+                    engine::NumberLoss::kBinaryCrossEntropy};
 }
 
 Opener BeginAutoencoder(const v1alpha1::TrainingJobSpec& spec) {
@@ -99,10 +87,6 @@ Opener BeginAutoencoder(const v1alpha1::TrainingJobSpec& spec) {
                      network::PlanNetwork(described.model, datasets.train.shape, described.task));
     const std::string loss = LossNameOf(spec.workload().autoencoder());
     config.loss = LossOf(loss).value();
-    if (config.loss == engine::NumberLoss::kBinaryCrossEntropy) {
-      RETURN_IF_ERROR(CheckShares(datasets.train, "training"));
-      if (datasets.validation) RETURN_IF_ERROR(CheckShares(*datasets.validation, "validation"));
-    }
     ASSIGN_OR_RETURN(OpenedNetwork opened,
                      OpenNetwork(spec, library, std::move(config), datasets.digest));
     opened.description["starling.loss"] = loss;

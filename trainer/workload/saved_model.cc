@@ -159,6 +159,9 @@ absl::StatusOr<SavedModel::Samples> SavedModel::ReadUnscaled(const Source& sourc
   options.labels = labels;
   options.unlabelled = autoencoder;
   options.numbers = regression && labels;
+  // Such a loss is told of numbers from 0 to 1; the error that predict tells is of any.
+  options.shares = source.labels && autoencoder &&
+                   description_.config.loss == engine::NumberLoss::kBinaryCrossEntropy;
   if (description_.kind == ModelKind::kClassification) options.class_names = description_.names;
   const auto as_they_are = [](data::Loaded loaded) { return Samples{std::move(loaded.dataset)}; };
   const SourceKind kind = SourceKindOf(source.uri);
