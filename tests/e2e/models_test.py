@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What networks of a job file are good for beside classes' accuracy; the how-to's commands."""
 import csv
+import io
 import json
 import math
 import os
 import random
 import re
+import struct
 import subprocess
+import tarfile
 import unittest
 
 import jobs
 from case import Case
 from home import DATA, REPOSITORY, kill, read, until
+from tar_test import digits_of
 
 PAGE = os.path.join(REPOSITORY, "docs/how-to/models.md")
 
@@ -199,6 +203,77 @@ class Autoencoder(NumbersCase):
         model = ("--model", result["model"]["uri"], "--data", os.path.join(DATA, "digits-train.csv"))
         self.assertRegex(self.home.run("evaluate", *model, code=2).stderr, "--data: .*" + said)
         self.home.run("predict", *model)
+
+
+class AutoencoderOfImages(NumbersCase):
+    """The other kinds of data that it takes, whoever is killed; none of them has classes that it needs."""
+    WORKLOAD = {"autoencoder": {"model": {"autoencoder": {"hidden": [24, 8]}}}}
+    SHAPE = [1, 8, 8]
+
+    def images(self, name):
+        """(name, content) of each digit of a table, as PNG files."""
+        return [(key, image) for key, image, _ in digits_of(name)]
+
+    def check(self, train, validation, data, names):
+        """A job is judged by its metrics, which evaluate and predict must say too of the same data at
+        `data`; rows of predict begin with `names` (None: with the error). Then one digest comes out
+        whatever is killed."""
+        result = self.result(self.run_job(jobs.digits(
+            "rebuilt", 2, 6, workload=self.WORKLOAD, optimizer={"adam": {"learningRate": 0.003}},
+            dataset__train=train, dataset__validation=validation, experiment__stepDelay="0s",
+            validation={"everyEpochs": 1})))
+        self.say(f"{result['metrics']}")
+        # Of data of variance 1: whoever gives the mean back is off by 1.
+        self.assertLess(result["metrics"]["validation/rmse"], 0.75)
+        model = ("--model", result["model"]["uri"], "--data", data)
+        judged = json.loads(self.home.run("evaluate", *model, "-o", "json").stdout)
+        for name in ("loss", "rmse"):
+            self.assertAlmostEqual(result["metrics"][f"validation/{name}"], judged[name], delta=1e-4)
+        rows = list(csv.reader(self.home.run("predict", *model).stdout.splitlines()))
+        self.assertEqual(["error"] if names is None else ["image", "error"], rows[0])
+        self.assertEqual(judged["samples"], len(rows) - 1)
+        if names is not None:
+            self.assertEqual(names, [row[0] for row in rows[1:]])
+        self.assertAlmostEqual(sum(float(row[-1]) for row in rows[1:]) / judged["samples"],
+                               judged["loss"], delta=1e-4)
+        self.check_digests(self.WORKLOAD, dataset__train=train, dataset__validation=validation)
+
+    def test_a_folder_of_images(self):
+        folders = {}
+        for part in ("train", "test"):
+            folders[part] = os.path.join(self.home.folder, part)
+            for key, image in self.images(f"digits-{part}.csv"):
+                os.makedirs(folders[part], exist_ok=True)
+                with open(os.path.join(folders[part], key.replace("/", "-") + ".png"), "wb") as file:
+                    file.write(image)
+        names = sorted(os.listdir(folders["test"]))
+        self.check({"imageFolder": {"uri": folders["train"], "shape": self.SHAPE}},
+                   {"imageFolder": {"uri": folders["test"], "shape": self.SHAPE}},
+                   folders["test"], names)
+
+    def test_archives(self):
+        for part in ("train", "test"):
+            with tarfile.open(os.path.join(self.home.folder, f"{part}.tar"), "w") as archive:
+                for key, image in self.images(f"digits-{part}.csv"):
+                    member = tarfile.TarInfo(f"{key}.png")
+                    member.size = len(image)
+                    archive.addfile(member, io.BytesIO(image))
+        names = [f"{key}.png" for key, _ in self.images("digits-test.csv")]
+        path = os.path.join(self.home.folder, "{}.tar").format
+        self.check({"tar": {"uri": path("train"), "shape": self.SHAPE}},
+                   {"tar": {"uri": path("test"), "shape": self.SHAPE}}, path("test"), names)
+
+    def test_files_in_mnists_format(self):
+        def source(part):
+            with open(os.path.join(DATA, f"digits-{part}.csv"), encoding="ascii") as table:
+                rows = [[min(255, 16 * int(row[f"p{i}"])) for i in range(64)]
+                        for row in csv.DictReader(table)]
+            images = struct.pack(">4I", 0x803, len(rows), 8, 8) + b"".join(map(bytes, rows))
+            labels = struct.pack(">2I", 0x801, len(rows)) + bytes(len(rows))
+            return {"idx": {"imagesUri": self.home.write(f"{part}-images-idx3-ubyte", images),
+                            "labelsUri": self.home.write(f"{part}-labels-idx1-ubyte", labels)}}
+        validation = source("test")
+        self.check(source("train"), validation, validation["idx"]["imagesUri"], None)
 
 
 class Parts(NumbersCase):

@@ -93,6 +93,8 @@ std::string FolderOf(const std::string& uri) {
   return folder;
 }
 
+constexpr char kNoImages[] = "holds no images (.jpg, .jpeg, .png)";
+
 // The store of a folder.
 absl::StatusOr<std::shared_ptr<storage::BlobStore>> OpenFolder(const std::string& uri,
                                                                const std::string& field) {
@@ -179,7 +181,10 @@ absl::StatusOr<Loaded> LoadImageFolder(const v1alpha1::ImageFolderSource& source
   ASSIGN_OR_RETURN(parts.store, OpenFolder(source.uri(), parts.field));
   parts.cache = options.cache;
   ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(*parts.store, parts.field));
-  absl::StatusOr<ImageIndex> index = ImageIndex::Of(names, options.class_names);
+  absl::StatusOr<ImageIndex> index = options.unlabelled
+                                         ? ImageIndex::WithoutClasses(names)
+                                         : ImageIndex::Of(names, options.class_names);
+  if (options.unlabelled && index->size() == 0) index = absl::InvalidArgumentError(kNoImages);
   if (!index.ok()) {
     return FieldError(index.status().code(), parts.field,
                       absl::StrCat(parts.folder, names.empty() ? ": is not there, or" : ":", " ",
@@ -220,9 +225,7 @@ absl::StatusOr<LooseImages> LoadLooseImages(const std::string& uri, const std::s
   parts.index = ImageIndex::WithoutClasses(names);
   if (parts.index.size() == 0) {
     return FieldError(absl::StatusCode::kInvalidArgument, field,
-                      absl::StrCat(parts.folder,
-                                   ": is not there, or holds no images (.jpg, .jpeg, "
-                                   ".png)"));
+                      absl::StrCat(parts.folder, ": is not there, or ", kNoImages));
   }
   LooseImages images;
   for (std::int64_t i = 0; i < parts.index.size(); ++i) {

@@ -96,6 +96,21 @@ TEST_F(ImageFolderTest, FoldersAreClassesAndFilesAreNumberedByTheirNames) {
   EXPECT_THAT(samples.labels, ElementsAre(1, 0, 2, 2));
 }
 
+TEST_F(ImageFolderTest, WhereNobodyLooksAtClassesImagesLieAnywhere) {
+  Write("train/b.png", Grey(4));
+  Write("train/one/a.png", Grey(3));
+  const Form form{.kind = Form::Kind::kSamples};
+  EXPECT_THAT(CheckData(Job(), form), IsEmpty());
+  const auto sets = LoadDatasets(Job(), form);
+  ASSERT_TRUE(sets.ok()) << sets.status();
+  EXPECT_THAT(ReadAll(sets->train).features, ElementsAre(4, 3));
+  EXPECT_FALSE(LoadDatasets(Job()).ok()) << "a classification needs two folders";
+  std::filesystem::remove_all(folder_.path() + "/train");
+  Write("train/notes.txt", "none");
+  EXPECT_THAT(std::string(LoadDatasets(Job(), form).status().message()),
+              HasSubstr("train: holds no images (.jpg, .jpeg, .png)"));
+}
+
 TEST_F(ImageFolderTest, JpegAndPngAreReadByWhatTheyHold) {
   Write("train/a/1.jpg", JpegOf(Drawn({40, 30}, 3)));
   Write("train/b/2.jpg", PngOf(Drawn({40, 30}, 3)));

@@ -47,7 +47,8 @@ struct LoadOptions {
   bool labels = true;                    // false: nobody knows them, so that they are all 0; each
                                          // column of a table is a feature
   bool unlabelled = false;               // what samples are of is not looked at: a table's column
-                                         // of labels is left out, if it has one
+                                         // of labels is left out, if it has one, and images need
+                                         // no classes
   bool shares = false;                   // features are from 0 to 1, for a loss that is of those
   std::uint64_t seed = 1;                // of the job
   const v1alpha1::Dataset* dataset = nullptr;  // of the job, for what becomes of bad records

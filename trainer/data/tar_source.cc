@@ -261,10 +261,10 @@ class Indexer {
                        return ReadRange(file, offset, into, field);
                      });
     auto index =
-        options_.labels
+        options_.labels && !options_.unlabelled
             ? IndexTar(reader, options_.max_bytes,
                        [this](std::int64_t label) { return CheckLabel(label, classes_, options_); })
-            : IndexTarImages(reader);
+            : IndexTarImages(reader, options_.max_bytes);
     // What is wrong with the archive does not yet say where; what happened while it was read does.
     if (!index.ok() && absl::IsInvalidArgument(index.status())) {
       return FieldError(index.status().code(), field,
@@ -291,6 +291,10 @@ absl::StatusOr<std::vector<std::string>> UrisOf(const v1alpha1::TarSource& sourc
   return FieldError(uris.status().code(), field,
                     absl::StrCat(Quote(source.uri()), " ", uris.status().message()));
 }
+
+constexpr std::string_view kNoImages =
+    "there are no images; pack files whose names end in .jpg, .jpeg or .png behind their first "
+    "dot, such as 17.jpg";
 
 // There is nothing to be had from all of them.
 absl::Status Empty(const std::vector<Shard>& shards, const std::string& field,
@@ -340,9 +344,13 @@ absl::StatusOr<TarIndex> IndexTar(TarReader& reader, std::uint64_t limit,
   return std::move(gatherer.index());
 }
 
-absl::StatusOr<TarIndex> IndexTarImages(TarReader& reader) {
+absl::StatusOr<TarIndex> IndexTarImages(TarReader& reader, std::uint64_t limit) {
   TarIndex index;
   while (true) {
+    if (reader.position() >= limit) {
+      index.whole = false;
+      return index;
+    }
     ASSIGN_OR_RETURN(const std::optional<TarMember> member, reader.Next());
     if (!member.has_value()) return index;
     if (!IsImage(PartsOf(member->name))) continue;
@@ -379,11 +387,15 @@ absl::StatusOr<Loaded> LoadTar(const v1alpha1::TarSource& source, const LoadOpti
     }
   }
   if (samples == 0 && whole) {
+    if (options.unlabelled) return Empty(shards, field, kNoImages);
     return Empty(shards, field,
                  "there are no samples; pack each image (jpg, jpeg, png) with its class, such as "
                  "17.jpg and 17.cls");
   }
-  ASSIGN_OR_RETURN(const std::int64_t classes, CountClasses(highest, own_classes, options));
+  std::int64_t classes = 0;
+  if (!options.unlabelled) {
+    ASSIGN_OR_RETURN(classes, CountClasses(highest, own_classes, options));
+  }
   Loaded loaded = LoadImages(std::make_unique<TarFiles>(std::move(shards), field, options.cache),
                              std::move(settings), std::move(bad));
   loaded.whole = whole;
@@ -408,9 +420,7 @@ absl::StatusOr<LooseImages> LoadLooseTar(const v1alpha1::TarSource& source,
     }
   }
   if (images.names.empty()) {
-    return Empty(shards, field,
-                 "there are no images; pack files whose names end in .jpg, .jpeg or .png behind "
-                 "their first dot, such as 17.jpg");
+    return Empty(shards, field, kNoImages);
   }
   images.loaded = LoadImages(std::make_unique<TarFiles>(std::move(shards), field, options.cache),
                              std::move(settings), std::move(bad));

@@ -45,8 +45,8 @@ struct TarIndex {
 absl::StatusOr<TarIndex> IndexTar(TarReader& reader, std::uint64_t limit,
                                   const std::function<absl::Status(std::int64_t label)>& check);
 
-// The same of members that are images, whatever stands beside them: each has class 0.
-absl::StatusOr<TarIndex> IndexTarImages(TarReader& reader);
+// The same of members that are images, whatever else is packed beside them: each has class 0.
+absl::StatusOr<TarIndex> IndexTarImages(TarReader& reader, std::uint64_t limit);
 
 // The set that `source` names, with a reader; that of a training set changes images as the job's
 // `dataset` says.

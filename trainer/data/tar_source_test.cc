@@ -28,6 +28,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
+constexpr std::uint64_t kWhole = std::numeric_limits<std::uint64_t>::max();
+
 std::string Grey(std::uint8_t value) {
   return PngOf({.size = {1, 1}, .channels = 1, .pixels = {value}});
 }
@@ -249,10 +251,19 @@ TEST(IndexTarImages, AllThatIsNamedAsAnImageIsOneWhateverStandsBesideIt) {
                          {"a.jpg/notes.txt", "x"},
                          {"jpg", "x"}})};
   TarReader reader(archive.bytes.size(), 1 << 20, archive.Reading());
-  const auto index = IndexTarImages(reader);
+  const auto index = IndexTarImages(reader, kWhole);
   ASSERT_TRUE(index.ok()) << index.status();
   EXPECT_THAT(NamesIn(*index), ElementsAre("./a/1.jpg", "a/2.PNG", "a/2.jpeg"));
   EXPECT_THAT(index->bad, IsEmpty());
+}
+
+TEST(IndexTarImages, OfABeginningOnlyWhatStandsThere) {
+  Archive archive{TarOf({{"1.jpg", "x"}, {"2.jpg", "x"}, {"3.jpg", "x"}})};
+  TarReader reader(archive.bytes.size(), 1 << 20, archive.Reading());
+  const auto index = IndexTarImages(reader, 1024);
+  ASSERT_TRUE(index.ok()) << index.status();
+  EXPECT_THAT(NamesIn(*index), ElementsAre("1.jpg"));
+  EXPECT_FALSE(index->whole);
 }
 
 TEST(IndexTarImages, WhatIsTooLargeForAnImageIsToldAndNotRead) {
@@ -267,7 +278,7 @@ TEST(IndexTarImages, WhatIsTooLargeForAnImageIsToldAndNotRead) {
     std::memcpy(into.data(), part.data() + begin, std::min(into.size(), part.size() - begin));
     return absl::OkStatus();
   });
-  const auto index = IndexTarImages(reader);
+  const auto index = IndexTarImages(reader, kWhole);
   ASSERT_TRUE(index.ok()) << index.status();
   EXPECT_THAT(NamesIn(*index), ElementsAre("2.jpg"));
   EXPECT_THAT(index->bad, ElementsAre(testing::StartsWith("1.jpg has 268435457 bytes, more than")));
@@ -425,6 +436,19 @@ TEST_F(TarSourceTest, ImagesWithoutClassesHaveTheirMembersNames) {
   EXPECT_EQ(std::string(ReadAll(load("bad.tar")->loaded.dataset).status.message()),
             begin + "bad.tar: c.png is neither a JPEG nor a PNG file; repair or remove it")
       << "without a job nothing can be passed over";
+}
+
+TEST_F(TarSourceTest, SamplesWhoseClassesNobodyLooksAtNeedNone) {
+  Write("train.tar", {{{"a.png", Grey(4)}, {"b.png", Grey(3)}, {"b.cls", "cat"}}});
+  const Form form{.kind = Form::Kind::kSamples};
+  EXPECT_THAT(CheckData(Job(), form), IsEmpty());
+  const auto sets = LoadDatasets(Job(), form);
+  ASSERT_TRUE(sets.ok()) << sets.status();
+  EXPECT_THAT(ReadAll(sets->train).features, ElementsAre(4, 3));
+  EXPECT_FALSE(LoadDatasets(Job()).ok()) << "a classification needs them";
+  Write("train.tar", {{{"a.txt", "none"}}});
+  EXPECT_THAT(std::string(LoadDatasets(Job(), form).status().message()),
+              HasSubstr("train.tar: there are no images; pack files"));
 }
 
 TEST_F(TarSourceTest, ClassesAreCountedOrGiven) {
