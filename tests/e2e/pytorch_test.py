@@ -289,6 +289,7 @@ class Scaler(PytorchCase):
 
     def test_a_scaler_that_elastic_does_not_know_is_refused(self):
         script = self.home.write("wrong.py", read(self.PROGRAM).replace(", scaler=scaler", ""))
+        self.home.write("say.py", read(os.path.join(HERE, "say.py")))
         job = self.job(script=script, arguments=[], workers=1)
         job["spec"]["replicaSpecs"]["worker"]["restartPolicy"] = "Never"
         self.assertNotEqual(0, self.start(job).wait(120))
@@ -398,7 +399,7 @@ class Controls(PytorchCase):
         self.far("--without", "weights")
 
     def test_own_gradients_taken_where_the_sum_was_lost(self):
-        self.far("--without", "dropping", "--die", "own-worker-1", "20")
+        self.far("--without", "dropping", "--die", "own-worker-1", "20", "--wait", "3")
         digests = {digest for digest, _ in self.members().values()}
         self.assertLess(1, len(digests), "members differ")
 

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a PyTorch program of a job with what a test wants of it beside.
 
-usage: pytorch_victim.py [--die POD STEP]... [--without WHAT]... [--tell FOLDER] PROGRAM ARGUMENT...
+usage: pytorch_victim.py [--die POD STEP]... [--without WHAT]... [--wait MEMBERS] [--tell FOLDER]
+                         PROGRAM ARGUMENT...
 
 --die kills a process of that pod with -9, once, in the middle of that step's backward pass, when some of its
 gradients have left and others have not; STEP/2: of the second that it makes of that step; STEP@POINT: at
-another point (POINTS). --without leaves out what makes the loop right. --tell writes who has ended with
-which parameters.
+another point (POINTS). --without leaves out what makes the loop right. --wait makes steps from the tenth on
+slow until there are so many members. --tell writes who has ended with which parameters.
 """
 import hashlib
 import os
 import runpy
 import signal
 import sys
+import time
 
 import starling.torch._batches
 import starling.torch._collective
@@ -59,6 +61,16 @@ def die(pod, where):
         kill_at(*POINTS[point], kill_once)
     else:
         kill_in_backward(kill_once)
+
+
+def wait_for(members):
+    begin = starling.torch._gradients.Gradients.begin
+
+    def patient(self, parts):
+        begin(self, parts)
+        if LOADERS[0].step >= 10 and LOADERS[0]._step.members < members:
+            time.sleep(2)
+    starling.torch._gradients.Gradients.begin = patient
 
 
 def kill_at(owner, name, done, kill_once):
@@ -155,6 +167,8 @@ def main():
             die(words.pop(0), words.pop(0))
         elif flag == "--without":
             leave_out(words.pop(0))
+        elif flag == "--wait":
+            wait_for(int(words.pop(0)))
         else:
             folder = words.pop(0)
     sys.argv = words
