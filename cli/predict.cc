@@ -240,8 +240,14 @@ absl::Status Export(Session& session, const Arguments& arguments) {
     return wrong(absl::InvalidArgumentError(
         "the end of its name says in which format; .onnx is the one that is known"));
   }
+  const std::string weights = arguments.Get("weights");
+  if (!weights.empty() && weights != "float32" && weights != "int8") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--weights ", weights, ": must be float32 or int8"));
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<SavedModel> model, OpenModel(arguments));
-  const absl::StatusOr<std::string> file = model->ToOnnx();
+  const absl::StatusOr<std::string> file =
+      model->ToOnnx(weights == "int8" ? onnx::Weights::kInt8 : onnx::Weights::kFloat32);
   if (!file.ok()) {
     return absl::Status(file.status().code(),
                         absl::StrCat("--model: ", std::string(file.status().message())));

@@ -343,7 +343,10 @@ Verb Export() {
                 {.name = "output",
                  .letter = 'o',
                  .value = "URI",
-                 .help = "the file to be written; it ends in .onnx"}},
+                 .help = "the file to be written; it ends in .onnx"},
+                {.name = "weights",
+                 .value = "TYPE",
+                 .help = "float32 (the default), or int8: a quarter of the size"}},
       .run = ExportCommand};
 }
 

@@ -249,6 +249,35 @@ class Classes(OnnxCase):
         self.assertLess(numpy.abs(probabilities.max(1) - said).max(), NEAR)
 
 
+class Bytes(OnnxCase):
+    def test_weights_of_bytes_take_a_quarter_and_judge_as_the_model_does(self):
+        uri = self.result(self.run_job(jobs.digits("bytes", 1, epochs=10,
+                                                   experiment__stepDelay="0s")))["model"]["uri"]
+        self.model = uri.removeprefix("file://")
+        self.export()
+        whole = os.path.getsize(self.exported)
+        table = os.path.join(DATA, "digits-test.csv")
+        rows = numpy.loadtxt(table, delimiter=",", skiprows=1, dtype="f4")
+        with open(table, encoding="ascii") as file:
+            label = file.readline().strip().split(",").index("label")
+        samples, labels = numpy.delete(rows, label, 1).reshape(-1, 1, 8, 8), rows[:, label]
+        floats = self.compute(samples)["probabilities"]
+        self.home.run("export", "--model", self.model, "--output", self.exported, "--weights", "int8")
+        self.assertLess(os.path.getsize(self.exported), 0.32 * whole)
+        found = self.compute(samples)["probabilities"]
+        right = [numpy.mean(one.argmax(1) == labels) for one in (floats, found)]
+        off = numpy.abs(found - floats).max()
+        self.say(f"right: {right[0]:.4f}, of bytes {right[1]:.4f}; probabilities differ by {off:.1e}")
+        self.assertGreater(right[0], 0.9)
+        self.assertGreater(right[1], right[0] - 0.005)
+        self.assertGreater(off, NEAR, "or these are no bytes")
+
+    def test_other_types_are_refused(self):
+        told = self.home.run("export", "--model", self.model, "--output", self.exported, "--weights",
+                             "int4", code=2).stderr
+        self.assertIn("--weights int4: must be float32 or int8", told)
+
+
 class Large(OnnxCase):
     def test_alexnet(self):
         self.check_classes({"alexnet": {}}, (3, 64, 64), rows=8)

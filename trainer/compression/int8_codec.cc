@@ -1,44 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A byte for each number, and a scale for each tensor: a float, then the levels from -127 to 127.
-// The scale is the one of least squared error, or nearly so: Newton's iteration for the best
-// magnitude to clip at (Sakr et al. 2022, "Optimal Clipping and Magnitude-aware Differentiation")
-// on a sample, if what it finds loses less than no clipping does.
+// A byte for each number, and a scale for each tensor (kernels::Int8Scale): a float, then the
+// levels from -127 to 127.
 #include <algorithm>
 #include <cfloat>
-#include <cmath>
 
 #include "trainer/compression/tensor_codec.h"
-#include "trainer/kernels/magnitudes.h"
 #include "trainer/kernels/quantise.h"
 
 namespace starling::compression {
 namespace {
-
-using kernels::kLargestInt8;
-
-// Where to clip `values`, whose largest magnitude is `largest`.
-float BestClip(std::span<const float> values, float largest) {
-  constexpr std::size_t kSample = 4096;
-  constexpr int kIterations = 8;
-  // The squared error of rounding to steps of c / 127 is a twelfth of the step's square.
-  constexpr double kRounding = 1.0 / (12 * kLargestInt8 * kLargestInt8);
-  double clip = 0, count = 0;
-  const std::size_t stride = std::max<std::size_t>(1, values.size() / kSample);
-  for (std::size_t i = 0; i < values.size(); i += stride, count += 1) clip += std::abs(values[i]);
-  clip *= 4 / count;
-  for (int iteration = 0; iteration < kIterations; ++iteration) {
-    double beyond = 0, beyond_sum = 0;
-    for (std::size_t i = 0; i < values.size(); i += stride) {
-      const double magnitude = std::abs(values[i]);
-      if (magnitude <= clip) continue;
-      beyond += 1;
-      beyond_sum += magnitude;
-    }
-    if (beyond == 0) break;
-    clip = beyond_sum / (kRounding * (count - beyond) + beyond);
-  }
-  return std::min(largest, static_cast<float>(clip));
-}
 
 class Int8Codec final : public TensorCodec {
  public:
@@ -50,7 +20,7 @@ class Int8Codec final : public TensorCodec {
 
   std::size_t Encode(std::span<const float> values, const Piece& piece,
                      const PieceManner& /*manner*/, std::span<std::byte> bytes) const override {
-    const float scale = ScaleOf(values);
+    const float scale = kernels::Int8Scale(values);
     Store(scale, bytes, 0);
     const std::span levels(reinterpret_cast<std::int8_t*>(bytes.data() + sizeof scale),
                            values.size());
@@ -72,18 +42,6 @@ class Int8Codec final : public TensorCodec {
         {reinterpret_cast<const std::int8_t*>(bytes.data() + sizeof scale), values.size()}, scale,
         values);
     return absl::OkStatus();
-  }
-
- private:
-  // 0 where all numbers are 0, or so small that a scale could not be divided by.
-  static float ScaleOf(std::span<const float> values) {
-    const float largest = kernels::LargestMagnitude(values);
-    const float whole = largest / kLargestInt8;
-    const float clipped = BestClip(values, largest) / kLargestInt8;
-    if (clipped < FLT_MIN) return whole < FLT_MIN ? 0 : whole;
-    if (clipped >= whole) return whole;
-    return kernels::Int8Error(values, clipped) < kernels::Int8Error(values, whole) ? clipped
-                                                                                   : whole;
   }
 };
 

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/kernels/quantise.h"
 
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+
 #include "common/status/check.h"
+#include "trainer/kernels/magnitudes.h"
 #include "trainer/kernels/vectorised.h"
 
 namespace starling::kernels {
@@ -84,6 +89,30 @@ STARLING_VECTORISED void LogLoop(const std::uint32_t* x, std::int32_t top, std::
       });
 }
 
+// Where to clip `values`, whose largest magnitude is `largest`.
+float BestClip(std::span<const float> values, float largest) {
+  constexpr std::size_t kSample = 4096;
+  constexpr int kIterations = 8;
+  // The squared error of rounding to steps of c / 127 is a twelfth of the step's square.
+  constexpr double kRounding = 1.0 / (12 * kLargestInt8 * kLargestInt8);
+  double clip = 0, count = 0;
+  const std::size_t stride = std::max<std::size_t>(1, values.size() / kSample);
+  for (std::size_t i = 0; i < values.size(); i += stride, count += 1) clip += std::abs(values[i]);
+  clip *= 4 / count;
+  for (int iteration = 0; iteration < kIterations; ++iteration) {
+    double beyond = 0, beyond_sum = 0;
+    for (std::size_t i = 0; i < values.size(); i += stride) {
+      const double magnitude = std::abs(values[i]);
+      if (magnitude <= clip) continue;
+      beyond += 1;
+      beyond_sum += magnitude;
+    }
+    if (beyond == 0) break;
+    clip = beyond_sum / (kRounding * (count - beyond) + beyond);
+  }
+  return std::min(largest, static_cast<float>(clip));
+}
+
 }  // namespace
 
 void QuantiseInt8(std::span<const float> values, float scale, std::span<std::int8_t> levels) {
@@ -108,6 +137,15 @@ double Int8Error(std::span<const float> values, float scale) {
   }
   for (const double lane : lanes) sum += lane;
   return sum;
+}
+
+float Int8Scale(std::span<const float> values) {
+  const float largest = LargestMagnitude(values);
+  const float whole = largest / kLargestInt8;
+  const float clipped = BestClip(values, largest) / kLargestInt8;
+  if (clipped < FLT_MIN) return whole < FLT_MIN ? 0 : whole;
+  if (clipped >= whole) return whole;
+  return Int8Error(values, clipped) < Int8Error(values, whole) ? clipped : whole;
 }
 
 void QuantiseLog(std::span<const float> values, int exponent, std::span<std::uint8_t> codes) {

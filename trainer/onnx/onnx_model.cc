@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
+#include "trainer/kernels/quantise.h"
 
 namespace starling::onnx {
 namespace {
@@ -83,6 +84,43 @@ class Graph {
     ::onnx::TensorProto& tensor = Tensor(name, shape, ::onnx::TensorProto::FLOAT);
     const auto bytes = std::as_bytes(values);
     tensor.set_raw_data(bytes.data(), bytes.size());  // little-endian, as this machine is
+  }
+
+  // A matrix or kernel, as `weights` says: its bytes are made floats by the first node that has its
+  // name. Others stay floats, for they are few.
+  void AddWeight(Weights weights, const std::string& name, const Shape& shape,
+                 std::span<const float> values) {
+    const auto outputs = std::ranges::find_if(shape, [](std::int64_t side) { return side > 1; });
+    if (weights == Weights::kFloat32 || outputs == shape.end() || shape.size() < 2) {
+      return AddTensor(name, shape, values);
+    }
+    const auto rows = static_cast<std::size_t>(*outputs);
+    const std::size_t row = values.size() / rows;
+    std::vector<std::int8_t> levels(values.size());
+    std::vector<float> scales(rows);
+    for (std::size_t i = 0; i < rows; ++i) {
+      const float scale = kernels::Int8Scale(values.subspan(i * row, row));
+      scales[i] = scale == 0 ? 1 : scale;  // then all levels are 0
+      kernels::QuantiseInt8(values.subspan(i * row, row), scales[i],
+                            std::span(levels).subspan(i * row, row));
+    }
+    const std::string bytes = absl::StrCat(name, "/int8"), scale = absl::StrCat(name, "/scale");
+    ::onnx::TensorProto& tensor = Tensor(bytes, shape, ::onnx::TensorProto::INT8);
+    tensor.set_raw_data(levels.data(), levels.size());
+    AddTensor(scale, {*outputs}, scales);
+    ::onnx::NodeProto& node = *graph_.add_node();
+    node.set_op_type("DequantizeLinear");
+    node.set_name(absl::StrCat(name, "/DequantizeLinear"));
+    node.add_input(bytes);
+    node.add_input(scale);
+    node.add_output(name);
+    Set({"axis", std::int64_t{outputs - shape.begin()}}, *node.add_attribute());
+  }
+
+  std::string Weight(Weights weights, const Shape& shape, const std::vector<float>& values) {
+    std::string name = NewName("weight");
+    AddWeight(weights, name, shape, values);
+    return name;
   }
 
   std::string Constant(const Shape& shape, const std::vector<float>& values) {
@@ -365,12 +403,12 @@ Value Lstm(Run& run, const Value& x) {
   biases.insert(biases.end(), recurrent.begin(), recurrent.end());
   const std::vector<std::int64_t> swap = {1, 0, 2};
   const std::string places = graph.Add("Transpose", {x.name}, {{"perm", swap}});
-  const Names given =
-      graph.AddAll("LSTM",
-                   {places, graph.Constant({1, 4 * units, inputs}, GatesOf(run.ValuesOf(0))),
-                    graph.Constant({1, 4 * units, units}, GatesOf(run.ValuesOf(1))),
-                    graph.Constant({1, 8 * units}, biases)},
-                   2, {{"hidden_size", units}});
+  const Names given = graph.AddAll(
+      "LSTM",
+      {places, graph.Weight(run.source.weights, {1, 4 * units, inputs}, GatesOf(run.ValuesOf(0))),
+       graph.Weight(run.source.weights, {1, 4 * units, units}, GatesOf(run.ValuesOf(1))),
+       graph.Constant({1, 8 * units}, biases)},
+      2, {{"hidden_size", units}});
   if (!run.operation->sequence) {
     return {graph.Add("Squeeze", {given[1], graph.Integers({0})}), {units}};
   }
@@ -562,7 +600,8 @@ absl::StatusOr<std::string> Encode(const Source& source) {
   }
   for (std::size_t i = 0; i < source.parameters.size(); ++i) {
     const network::Parameter& parameter = source.network.parameters[i];
-    if (!reordered[i]) graph.AddTensor(parameter.name, parameter.shape, source.parameters[i]);
+    if (reordered[i]) continue;
+    graph.AddWeight(source.weights, parameter.name, parameter.shape, source.parameters[i]);
   }
   ASSIGN_OR_RETURN(const Value scaled, AddInput(source, graph, proto));
   Value value = scaled;

@@ -27,10 +27,17 @@ enum class Result {
                     // the mean of the squares by which that differs from the scaled sample
 };
 
+// As what matrices and kernels stand in the file. The graph computes with floats.
+enum class Weights {
+  kFloat32,
+  kInt8,  // a byte each, and a scale for each output: a quarter of the size
+};
+
 struct Source {
   network::Network network;
   std::vector<std::span<const float>> parameters = {};  // in the network's order
   Result result = Result::kProbabilities;
+  Weights weights = Weights::kFloat32;
   bool sigmoid = false;  // what the network gives goes through one
   // The graph takes `mean` from each sample and divides it by `deviation`: one value for all
   // numbers of a sample, or one for each. Empty: samples go into the network as they are.

@@ -10,6 +10,7 @@
 #include <onnx/shape_inference/implementation.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <vector>
@@ -143,8 +144,11 @@ TEST(Encode, EachNamedNetworkIsAValidModel) {
     network::Network network = PlanOf(one);
     MakeNarrow(network);
     const Trained trained(std::move(network));
-    const ::onnx::ModelProto model = MustEncode(trained.AsSource(one.result));
+    Source source = trained.AsSource(one.result);
+    const ::onnx::ModelProto model = MustEncode(source);
     EXPECT_EQ(ProblemOf(model), "");
+    source.weights = Weights::kInt8;
+    EXPECT_EQ(ProblemOf(MustEncode(source)), "");
     EXPECT_EQ(model.graph().input(0).type().tensor_type().shape().dim(0).dim_param(), "batch");
   }
 }
@@ -180,7 +184,10 @@ TEST(Encode, EachKindOfLayerIsAValidModel) {
   for (const Case& one : Layers()) {
     SCOPED_TRACE(one.model);
     const Trained trained(PlanOf(one));
-    EXPECT_EQ(ProblemOf(MustEncode(trained.AsSource(one.result))), "");
+    Source source = trained.AsSource(one.result);
+    EXPECT_EQ(ProblemOf(MustEncode(source)), "");
+    source.weights = Weights::kInt8;
+    EXPECT_EQ(ProblemOf(MustEncode(source)), "");
     for (const network::Operation& operation : trained.network.operations) {
       seen.push_back(operation.op);
     }
@@ -224,6 +231,36 @@ TEST(Encode, SamplesAreScaledInTheGraphAndMetadataGoAlong) {
     EXPECT_EQ(model.metadata_props(0).key(), "starling.classNames");
     EXPECT_EQ(model.metadata_props(0).value(), "cats/dogs");
   }
+}
+
+TEST(Encode, MatricesOfBytesHaveAScaleForEachOutput) {
+  Trained trained(PlanOf({"linear {}", {3}}));  // 10 outputs of 3 numbers
+  for (std::size_t i = 0; i < trained.values.size(); ++i) {
+    const auto row = static_cast<float>(i / 3);
+    trained.values[i] = row * (static_cast<float>(i % 3) - 1);  // the first row is 0
+  }
+  Source source = trained.AsSource(Result::kProbabilities);
+  source.weights = Weights::kInt8;
+  const ::onnx::ModelProto model = MustEncode(source);
+  const auto raw = [&](const std::string& ending) {
+    for (const ::onnx::TensorProto& tensor : model.graph().initializer()) {
+      if (tensor.name().ends_with(ending)) return tensor.raw_data();
+    }
+    ADD_FAILURE() << "no " << ending;
+    return std::string();
+  };
+  const std::string bytes = raw("weight/int8");
+  const std::string scales = raw("weight/scale");
+  ASSERT_EQ(bytes.size(), 30);
+  ASSERT_EQ(scales.size(), 40);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    float scale = 0;
+    std::memcpy(&scale, scales.data() + i / 3 * sizeof scale, sizeof scale);
+    EXPECT_NEAR(scale * static_cast<float>(static_cast<std::int8_t>(bytes[i])), trained.values[i],
+                1e-4)
+        << i;
+  }
+  EXPECT_EQ(raw("bias").size(), 40) << "vectors stay floats";
 }
 
 TEST(Encode, RefusesWhatTheFormatCannotHoldByName) {

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "trainer/data/load_datasets.h"
 #include "trainer/engine/engine_library.h"
+#include "trainer/onnx/onnx_model.h"
 #include "trainer/workload/model_description.h"
 
 namespace starling::workload {
@@ -98,7 +99,7 @@ class SavedModel {
 
   // The model as an ONNX file (trainer/onnx), which scales samples itself. INVALID_ARGUMENT where
   // that format cannot hold it.
-  absl::StatusOr<std::string> ToOnnx();
+  absl::StatusOr<std::string> ToOnnx(onnx::Weights weights);
 
  private:
   absl::StatusOr<Samples> ReadUnscaled(const Source& source) const;

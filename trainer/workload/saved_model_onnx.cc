@@ -36,10 +36,11 @@ std::map<std::string, std::string> MetadataOf(const ModelDescription& descriptio
 
 }  // namespace
 
-absl::StatusOr<std::string> SavedModel::ToOnnx() {
+absl::StatusOr<std::string> SavedModel::ToOnnx(onnx::Weights weights) {
   onnx::Source source{
       .network = description_.config.network,
       .result = ResultOf(description_.kind),
+      .weights = weights,
       .sigmoid = description_.config.loss == engine::NumberLoss::kBinaryCrossEntropy,
       .metadata = MetadataOf(description_)};
   if (description_.normalization) {
