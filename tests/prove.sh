@@ -72,6 +72,8 @@ for proof in torch/state e2e/pytorch e2e/diloco e2e/shard_group; do
 done
 part "VGG-11's twenty steps" env STARLING_BIN="$PWD/build/release/bin" STARLING_VGG11_STEPS=20 \
   /usr/bin/python3 -B tests/models/models_test.py Vgg11
+part "AlexNet and VGG-16" env STARLING_BIN="$PWD/build/release/bin" \
+  python3 -B tests/e2e/large_networks_test.py
 # Two minutes without an API server; `make test` makes do with twenty seconds.
 part "API server down" env STARLING_API_SERVER_DOWN=120 tests/kube/faults_test.py \
   Faults.test_training_goes_on_while_the_api_server_is_down
