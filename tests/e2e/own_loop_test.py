@@ -157,8 +157,8 @@ class Training(OwnLoop):
 
 
 class Kill(OwnLoop):
-    def check_kill(self, at, step=17, pods=("own-worker-1",), alone=None):
-        self.train({"die": {"at": at, "step": step, "pods": list(pods)}})
+    def check_kill(self, at, step=17, pods=("own-worker-1",), alone=None, **plan):
+        self.train({"die": {"at": at, "step": step, "pods": list(pods)}, **plan})
         said = self.said()
         self.assertEqual({1}, set(self.check_each_sample_once(said).values()))
         self.check_members_agree(said)
@@ -166,6 +166,21 @@ class Kill(OwnLoop):
             self.assertEqual(1, len(self.pids(said, pod)), f"{pod}: survivors keep their process")
         self.assertLess(self.distance(self.model(), alone), 1e-6, at)
         return said
+
+    def test_a_state_of_copies_is_asked_for_when_somebody_comes_and_at_the_end(self):
+        said = self.check_kill("counted", alone=self.alone(), copied=True)
+        for pod, lines in said.items():
+            asked = sum("refreshed" in line for line in lines)
+            given = sum("given" in line for line in lines)
+            self.assertLess(0, asked, pod)
+            self.assertLess(asked, given / 3, pod)
+        self.assertTrue(any(line.get("restored") for line in said["own-worker-1"]))
+
+    def test_control_copies_that_are_not_brought_up_to_date_are_another_model(self):
+        alone = self.alone()
+        self.train({"die": {"at": "counted", "step": 17, "pods": ["own-worker-1"]}, "copied": True,
+                    "stale": True})
+        self.assertGreater(self.distance(self.model(), alone), 1e-3)
 
     def test_a_member_dies_wherever_it_is(self):
         alone = self.alone()

@@ -63,13 +63,29 @@ def main():
     if PLAN.get("same_start", True):
         weights = array("d", [0.5] * WEIGHTS)
     momentum = array("d", [0.0] * WEIGHTS)
-    run = starling.join(state={"weights": weights, "momentum": momentum}, samples=SAMPLES,
-                        gradients={"weights": WEIGHTS}, model=["weights"], metrics=("share",))
+    state = {"weights": weights, "momentum": momentum}
+    # As where the program computes on a GPU: what the library has are copies.
+    copies = {name: array("d", one) for name, one in state.items()} if PLAN.get("copied") else state
+
+    def refresh():
+        say(refreshed=True)
+        for name, one in state.items():
+            if not PLAN.get("stale"):
+                copies[name][:] = one
+
+    def spread():
+        for name, one in state.items():
+            one[:] = copies[name]
+
+    run = starling.join(state=copies, samples=SAMPLES, gradients={"weights": WEIGHTS}, model=["weights"],
+                        metrics=("share",), refresh=refresh if PLAN.get("copied") else None)
     if PLAN.get("loader"):
         fork_a_loader()
     for step in run:
         say(given=step.number, view=step.view, ids=list(step.ids), epoch=step.epoch,
             restored=step.restored, repeated=step.repeated, pid=os.getpid(), at=time.time())
+        if step.restored:
+            spread()
         die("given", step)
         if PLAN.get("raise") == step.number:
             raise RuntimeError("the script has a mistake")
@@ -87,6 +103,8 @@ def main():
                 momentum[k] = 0.9 * momentum[k] + slope[k]
                 weights[k] -= 0.02 * momentum[k]
             die("applied", step)
+    if run.restored:
+        spread()
     say(over=True, weights=struct.pack(f"<{WEIGHTS}d", *weights).hex())
     run.close()
     say(closed=True)

@@ -49,6 +49,7 @@ workload::Declaration DeclarationOf(const Description& description) {
 Handover::Handover(Description description, const data::Batches& batches, bool reproducible)
     : Workload(DeclarationOf(description)),
       state_(std::move(description.state)),
+      copied_(std::ranges::any_of(state_, &OwnState::copied)),
       batches_(batches),
       reproducible_(reproducible) {
   const std::vector<engine::Bucket>& buckets = declaration().buckets;
@@ -61,6 +62,10 @@ bool Handover::Interrupted() const { return Ending() || present_.view < interrup
 
 // The program's side.
 
+void Handover::TakeAnswer() {
+  if (std::exchange(asked_, false)) fresh_ = true;
+}
+
 absl::StatusOr<Handover::Given> Handover::Next(Ticket& ticket) {
   const sync::MutexLock lock(mutex_);
   if (held_ == Held::kStep) {
@@ -71,13 +76,20 @@ absl::StatusOr<Handover::Given> Handover::Next(Ticket& ticket) {
   }
   held_ = Held::kNothing;
   still_ = true;
+  TakeAnswer();
   changed_.NotifyAll();
-  while (!offer_ && !over_ && !ended_) changed_.Wait(mutex_);
+  while (!offer_ && !over_ && !ended_ && !Asks()) changed_.Wait(mutex_);
   still_ = false;
   if (ended_) return Given::kEnded;
-  if (!offer_) return Given::kOver;
-  ticket = *std::exchange(offer_, std::nullopt);
+  if (!offer_ && !over_) {
+    asked_ = true;
+    return Given::kStateWanted;
+  }
+  fresh_ = false;
+  const bool given = offer_.has_value();
+  ticket = std::exchange(offer_, std::nullopt).value_or(Ticket{});
   ticket.replaced = std::exchange(replaced_, false);
+  if (!given) return Given::kOver;
   ready_.assign(declaration().buckets.size(), false);
   logged_.assign(declaration().metrics.size(), std::nullopt);
   summed_.assign(declaration().metrics.size(), std::nullopt);
@@ -184,6 +196,14 @@ absl::StatusOr<Fate> Handover::Reduce(double weight) {
     for (float& gradient : gradients_) gradient *= scale;
   }
   return fate;
+}
+
+bool Handover::MayFinish() {
+  const sync::MutexLock lock(mutex_);
+  TakeAnswer();
+  if (IsFresh() || Ending()) return true;
+  asked_ = true;
+  return false;
 }
 
 void Handover::Finish() {
@@ -329,8 +349,11 @@ std::optional<std::vector<checkpoint::TensorView>> Handover::Model() const {
 
 absl::Status Handover::AwaitBoundary() {
   const sync::MutexLock lock(mutex_);
-  while (!still_ && !Ending()) changed_.Wait(mutex_);
-  return still_ ? absl::OkStatus() : absl::UnavailableError("the process is to end");
+  wanted_ = true;
+  changed_.NotifyAll();
+  while (!IsReadable() && !Ending()) changed_.Wait(mutex_);
+  wanted_ = false;
+  return IsReadable() ? absl::OkStatus() : absl::UnavailableError("the process is to end");
 }
 
 void Handover::Replaced() {

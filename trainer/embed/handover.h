@@ -11,6 +11,11 @@
 // view, and the program finds its step void when it comes back. What touches the program's state
 // waits for it (OwnLoop::AwaitBoundary): it stands still in Next and after Finish only.
 //
+// Where the memory of the state is a copy of what lies elsewhere, such as on a GPU, the program
+// brings it up to date only when the worker waits for it: Next and MayFinish then ask for it, and
+// the call after that says that it is done. A state that others have written there meanwhile is
+// never asked for: until the program has been told (Ticket::replaced) the copy is the newer one.
+//
 // To add something that the program says with a step: a field that Reduce sets, and a column of the
 // sums that Compute returns.
 #pragma once
@@ -36,7 +41,8 @@ namespace starling::embed {
 // A part of the program's state; its memory outlives the Handover.
 struct OwnState {
   checkpoint::StatePart part;
-  bool model = false;  // it stands in the result's model file too
+  bool model = false;   // it stands in the result's model file too
+  bool copied = false;  // the memory is a copy, which the program brings up to date when asked
 };
 
 // What a program says of itself before it becomes a member.
@@ -79,7 +85,12 @@ class Handover final : public workload::Workload, public worker::OwnLoop {
 
   // The program's side.
 
-  enum class Given { kStep, kOver, kEnded };
+  enum class Given {
+    kStep,
+    kOver,  // of the ticket, `replaced` alone is told
+    kEnded,
+    kStateWanted,  // copies are to be brought up to date; the next call says that they are
+  };
   // Waits for the next step, the end of training, or the end of the worker. FAILED_PRECONDITION
   // when the step before was not reduced.
   absl::StatusOr<Given> Next(Ticket& ticket);
@@ -96,6 +107,9 @@ class Handover final : public workload::Workload, public worker::OwnLoop {
   // Ends the program's part of the step, and waits for what becomes of it. Buckets that were not
   // ready count as zero. `weight` is this program's in the mean, not negative.
   absl::StatusOr<Fate> Reduce(double weight);
+  // Whether Finish may be called: false when copies must be brought up to date before. The next
+  // call says that they are.
+  bool MayFinish();
   // The program does nothing to its state any more.
   void Finish();
   // Where the view stands that steps are made in: number, rank and members of a ticket.
@@ -137,6 +151,12 @@ class Handover final : public workload::Workload, public worker::OwnLoop {
     kReduced,  // it waits for what becomes of it
   };
 
+  bool IsFresh() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return fresh_ || !copied_; }
+  // The worker may touch the state.
+  bool IsReadable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return still_ && IsFresh(); }
+  // The program is to bring its copies up to date.
+  bool Asks() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return wanted_ && !IsFresh(); }
+  void TakeAnswer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Offer(std::span<const std::int64_t> samples) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Withdraw() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckMetric(std::int64_t metric) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -147,6 +167,7 @@ class Handover final : public workload::Workload, public worker::OwnLoop {
   std::int64_t FirstPosition() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::vector<OwnState> state_;
+  const bool copied_;  // some of it
   const data::Batches batches_;
   const bool reproducible_;
   std::vector<float> gradients_;
@@ -156,12 +177,15 @@ class Handover final : public workload::Workload, public worker::OwnLoop {
   // Of the program.
   Held held_ ABSL_GUARDED_BY(mutex_) = Held::kNothing;
   bool still_ ABSL_GUARDED_BY(mutex_) = false;  // its state does not change
+  bool fresh_ ABSL_GUARDED_BY(mutex_) = false;  // copies have been brought up to date since it did
+  bool asked_ ABSL_GUARDED_BY(mutex_) = false;  // the program is doing so: its next call says so
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<bool> ready_ ABSL_GUARDED_BY(mutex_);  // buckets
   std::vector<std::optional<double>> logged_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::optional<workload::Sum>> summed_ ABSL_GUARDED_BY(mutex_);
   workload::Sums sums_ ABSL_GUARDED_BY(mutex_);
   // Of the worker.
+  bool wanted_ ABSL_GUARDED_BY(mutex_) = false;  // it waits in AwaitBoundary
   std::optional<Ticket> offer_ ABSL_GUARDED_BY(mutex_);
   Ticket present_ ABSL_GUARDED_BY(mutex_);                            // the step that is prepared
   std::int64_t handed_out_ ABSL_GUARDED_BY(mutex_) = 0;               // the highest step that was

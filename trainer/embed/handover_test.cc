@@ -49,7 +49,12 @@ struct Program {
     bool last = false;
   };
 
-  std::array<double, 2> state = {};
+  std::array<double, 2> state = {};  // where the library reads and writes it
+  // Where the program has it: the same place, or what `state` is a copy of.
+  std::array<double, 2> own = {};
+  bool copied = false;
+  std::atomic<bool> answers_falsely = false;  // says that the copy is up to date, and it is not
+  int asked = 0;                              // how often it was to bring the copy up to date
   Handover* handover = nullptr;
   std::vector<Given> given;
   std::int64_t replaced = 0;
@@ -61,19 +66,38 @@ struct Program {
   std::function<void()> before_taking = [] {};
   std::thread thread;
 
+  std::array<double, 2>& Work() { return copied ? own : state; }
+  const std::array<double, 2>& Work() const { return copied ? own : state; }
+  void Refresh() {
+    ++asked;
+    if (!answers_falsely) state = own;
+  }
+  // A copy that is read without having been asked for shows.
+  void TakeOver(const Ticket& ticket) {
+    if (!copied) return;
+    if (ticket.replaced) own = state;
+    state = {std::nan(""), std::nan("")};
+  }
   void Loop() {
     Ticket ticket;
     while (true) {
       const absl::StatusOr<Handover::Given> next = handover->Next(ticket);
+      if (next.ok() && *next == Handover::Given::kStateWanted) {
+        Refresh();
+        continue;
+      }
       if (!next.ok()) wrong = next.status();
       over = next.ok() && *next == Handover::Given::kOver;
+      if (over) TakeOver(ticket);
       if (!next.ok() || *next != Handover::Given::kStep) break;
+      TakeOver(ticket);
       replaced += ticket.replaced ? 1 : 0;
       given.push_back(
           {ticket.step, ticket.view, ticket.ids, std::nullopt, ticket.interrupted, ticket.last});
       at(ticket);
       if (!Step(ticket)) break;
     }
+    while (!handover->MayFinish()) Refresh();
     handover->Finish();
   }
   bool Step(const Ticket& ticket) {
@@ -94,8 +118,8 @@ struct Program {
     given.back().fate = *fate;
     if (*fate != Fate::kCommitted) return true;
     before_taking();
-    state[0] += handover->gradients()[0];
-    state[1] += handover->gradients()[1];
+    Work()[0] += handover->gradients()[0];
+    Work()[1] += handover->gradients()[1];
     return true;
   }
 };
@@ -122,7 +146,8 @@ class HandoverTest : public ::testing::Test {
                     .type = buffer::DType::kF64,
                     .shape = {2},
                     .data = std::as_writable_bytes(std::span(program.state))},
-           .model = true});
+           .model = true,
+           .copied = program.copied});
       auto handover = std::make_unique<Handover>(
           description, data::Batches(kSamples, kBatch, static_cast<std::uint64_t>(spec.seed())),
           spec.reproducible());
@@ -135,6 +160,7 @@ class HandoverTest : public ::testing::Test {
     programs_.push_back(std::make_unique<Program>());
     Program& program = *programs_.back();
     program.at = std::move(at);
+    program.copied = copied_;
     cluster_->Add();
     program.thread = std::thread([&program] { program.Loop(); });
     return program;
@@ -174,8 +200,8 @@ class HandoverTest : public ::testing::Test {
   void ExpectTrained(const Program& program, std::int64_t steps) {
     EXPECT_TRUE(program.wrong.ok()) << program.wrong;
     const std::array<double, 2> expected = Expected(steps);
-    EXPECT_NEAR(program.state[0], expected[0], 1e-5 * expected[0]);
-    EXPECT_NEAR(program.state[1], expected[1], 1e-5 * expected[1]);
+    EXPECT_NEAR(program.Work()[0], expected[0], 1e-5 * expected[0]);
+    EXPECT_NEAR(program.Work()[1], expected[1], 1e-5 * expected[1]);
   }
   // In the view in which a step counts, what all members were given is its batch.
   void ExpectEachSampleOnce(std::int64_t steps) {
@@ -211,6 +237,7 @@ class HandoverTest : public ::testing::Test {
   }
 
   const std::string folder_;
+  bool copied_ = false;  // what the programs say of their state
   std::vector<std::unique_ptr<Program>> programs_;
   std::optional<Cluster> cluster_;
 };
@@ -435,6 +462,202 @@ TEST_F(HandoverTest, StartsAgainFromACheckpointWhenNobodyIsLeft) {
   EXPECT_EQ(successor.replaced, 1);
   EXPECT_EQ(successor.given.front().step, saved + 1);
   ExpectTrained(successor, saved + 4);
+}
+
+// States that are copies of what the library cannot read.
+
+TEST_F(HandoverTest, ACopyIsBroughtUpToDateForAJoinerAndTheResultAndNotAtEachStep) {
+  copied_ = true;
+  Begin(Job(1000));
+  Add();
+  Add();
+  cluster_->PublishNow({0, 1});
+  ASSERT_TRUE(cluster_->AwaitStep(0, 10));
+  Add();
+
+  cluster_->PublishAtBoundary({0, 1, 2});
+
+  ASSERT_NE(AwaitModel(), "");
+  End();
+  EXPECT_GT(programs_[2]->given.front().step, 10);
+  ExpectTrained(*programs_[0], 1000);
+  EXPECT_EQ(programs_[1]->own, programs_[0]->own);
+  EXPECT_EQ(programs_[2]->own, programs_[0]->own);
+  EXPECT_EQ(programs_[0]->state, programs_[0]->own) << "what the result was written from";
+  EXPECT_GT(programs_[0]->asked, 0);
+  EXPECT_LT(programs_[0]->asked, 20);
+}
+
+TEST_F(HandoverTest, ControlACopyThatIsNotBroughtUpToDateGivesAJoinerAnotherState) {
+  copied_ = true;
+  Begin(Job(1'000'000));
+  Add();
+  cluster_->PublishNow({0});
+  ASSERT_TRUE(cluster_->AwaitStep(0, 10));
+  programs_[0]->answers_falsely = true;
+  Add();
+  cluster_->PublishAtBoundary({0, 1});
+  ASSERT_TRUE(cluster_->AwaitStep(1, 20));
+  End();
+  EXPECT_TRUE(std::isnan(programs_[1]->own[0]));
+  EXPECT_FALSE(std::isnan(programs_[0]->own[0]));
+}
+
+TEST_F(HandoverTest, ACopyThatIsWantedWhileTheProgramComputesIsGivenWhenItComes) {
+  copied_ = true;
+  Begin(Job(1000));
+  std::atomic<bool> may_go_on = false;
+  std::atomic<bool> computes = false;
+  Add([&](const Ticket& ticket) {
+    if (ticket.step != 5 || computes.exchange(true)) return;
+    while (!may_go_on) std::this_thread::yield();
+  });
+  cluster_->PublishNow({0});
+  ASSERT_TRUE(cluster_->Await([&] { return computes.load(); }));
+  Add();
+  cluster_->PublishNow({0, 1});
+  ASSERT_TRUE(cluster_->AwaitPhase(1, membership::Phase::kCopy));
+  // The view in which it is wanted ends, and the next one wants it as well.
+  cluster_->PublishNow({0});
+  cluster_->PublishNow({0, 1});
+  ASSERT_TRUE(cluster_->AwaitPhase(1, membership::Phase::kCopy));
+
+  may_go_on = true;
+
+  ASSERT_NE(AwaitModel(), "");
+  End();
+  EXPECT_EQ(programs_[1]->own, programs_[0]->own);
+  ExpectTrained(*programs_[0], 1000);
+}
+
+TEST_F(HandoverTest, ACheckpointOfACopyIsOfItsStepAndWhoResumesIsToldOfIt) {
+  copied_ = true;
+  Begin(Job(1'000'000));
+  Add();
+  cluster_->PublishNow({0});
+  ASSERT_TRUE(cluster_->AwaitStep(0, 10));
+  cluster_->AskForCheckpoint();
+  ASSERT_TRUE(cluster_->Await([&] { return cluster_->TrainingOf(0).has_checkpoint(); }));
+  const std::int64_t saved = cluster_->TrainingOf(0).checkpoint().step();
+  cluster_->Crash(0);
+  Program& successor = Add([this, saved](const Ticket& ticket) {
+    if (ticket.step == saved + 5) cluster_->Crash(1);
+  });
+  cluster_->SetIncarnation(2);
+
+  cluster_->PublishNow({1}, /*restore=*/true);
+
+  ASSERT_TRUE(cluster_->AwaitEnd(1));
+  End();
+  EXPECT_EQ(successor.given.front().step, saved + 1);
+  ExpectTrained(successor, saved + 4);
+}
+
+class CopiesTest : public ::testing::Test {
+ protected:
+  using Given = Handover::Given;
+
+  Handover MakeHandover(bool copied) {
+    Description description;
+    description.samples = kSamples;
+    description.buckets = {1};
+    description.state.push_back({.part = {.name = "w",
+                                          .type = buffer::DType::kF64,
+                                          .shape = {2},
+                                          .data = std::as_writable_bytes(std::span(memory_))},
+                                 .model = true,
+                                 .copied = copied});
+    return Handover(std::move(description), data::Batches(kSamples, kBatch, 1),
+                    /*reproducible=*/false);
+  }
+
+  std::array<double, 2> memory_ = {};
+  Ticket ticket_;
+};
+
+TEST_F(CopiesTest, IsAskedForOnceForAllWhoReadWhileTheProgramStandsStill) {
+  Handover handover = MakeHandover(/*copied=*/true);
+  std::thread worker([&] {
+    EXPECT_TRUE(handover.AwaitBoundary().ok());
+    EXPECT_TRUE(handover.AwaitBoundary().ok());
+    handover.Over();
+  });
+  EXPECT_EQ(*handover.Next(ticket_), Given::kStateWanted);
+  EXPECT_EQ(*handover.Next(ticket_), Given::kOver);
+  EXPECT_FALSE(ticket_.replaced);
+  worker.join();
+}
+
+TEST_F(CopiesTest, IsNotReadWhileTheProgramWritesItAndAskedForAgainWhenItHasComputed) {
+  Handover handover = MakeHandover(/*copied=*/true);
+  std::atomic<int> read = 0;
+  std::thread worker([&] {
+    EXPECT_TRUE(handover.AwaitBoundary().ok());
+    ++read;
+    worker::StepRequest request;
+    request.step = 1;
+    EXPECT_TRUE(handover.Prepare(1, request).ok());
+    EXPECT_TRUE(
+        handover.Compute(std::array<std::int64_t, 1>{4}, {.push = [](std::int64_t) {}}).ok());
+    handover.Dropped();
+    EXPECT_TRUE(handover.AwaitBoundary().ok());
+    ++read;
+    handover.Over();
+  });
+  EXPECT_EQ(*handover.Next(ticket_), Given::kStateWanted);
+  EXPECT_EQ(read, 0);
+  EXPECT_EQ(*handover.Next(ticket_), Given::kStep);
+  EXPECT_EQ(read, 1);
+  EXPECT_EQ(*handover.Reduce(1), Fate::kDropped);
+  EXPECT_EQ(*handover.Next(ticket_), Given::kStateWanted);
+  EXPECT_EQ(read, 1);
+  EXPECT_EQ(*handover.Next(ticket_), Given::kOver);
+  worker.join();
+}
+
+TEST_F(CopiesTest, IsNotAskedForWhereOthersHaveWrittenIt) {
+  Handover handover = MakeHandover(/*copied=*/true);
+  std::thread worker([&] {
+    EXPECT_TRUE(handover.AwaitBoundary().ok());
+    handover.Replaced();
+    EXPECT_TRUE(handover.AwaitBoundary().ok());
+    handover.Over();
+  });
+  EXPECT_EQ(*handover.Next(ticket_), Given::kStateWanted);
+  EXPECT_EQ(*handover.Next(ticket_), Given::kOver);
+  EXPECT_TRUE(ticket_.replaced) << "the end of training tells it too";
+  worker.join();
+}
+
+TEST_F(CopiesTest, IsAskedForBeforeTheEnd) {
+  Handover handover = MakeHandover(/*copied=*/true);
+  handover.Over();
+  EXPECT_EQ(*handover.Next(ticket_), Given::kOver);
+  EXPECT_FALSE(handover.MayFinish());
+  EXPECT_TRUE(handover.MayFinish());
+  handover.Finish();
+  EXPECT_TRUE(handover.AwaitBoundary().ok());
+}
+
+TEST_F(CopiesTest, IsWaitedForNoLongerWhenTheProcessIsToEnd) {
+  Handover handover = MakeHandover(/*copied=*/true);
+  std::thread worker(
+      [&] { EXPECT_EQ(handover.AwaitBoundary().code(), absl::StatusCode::kUnavailable); });
+  EXPECT_EQ(*handover.Next(ticket_), Given::kStateWanted);
+  handover.Interrupt(std::numeric_limits<membership::ViewNumber>::max());
+  worker.join();
+  EXPECT_TRUE(handover.MayFinish());
+}
+
+TEST_F(CopiesTest, AStateInItsOwnPlaceIsNeverAskedFor) {
+  Handover handover = MakeHandover(/*copied=*/false);
+  std::thread worker([&] {
+    EXPECT_TRUE(handover.AwaitBoundary().ok());
+    handover.Over();
+  });
+  EXPECT_EQ(*handover.Next(ticket_), Given::kOver);
+  EXPECT_TRUE(handover.MayFinish());
+  worker.join();
 }
 
 // The program's own mistakes.

@@ -211,6 +211,11 @@ void Process::Leave() {
   if (started() && parts_ != nullptr) parts_->worker->Terminate();
 }
 
+bool Process::WantsState() {
+  const bool closes = parts_ != nullptr && started() && over && !ended();
+  return closes && !handover_->MayFinish();
+}
+
 absl::Status Process::Close() {
   if (parts_ == nullptr || !started()) {
     Stop();

@@ -59,6 +59,9 @@ class Process {
 
   // As SIGTERM does.
   void Leave();
+  // Whether Close would wait for copies of the state that the program is to bring up to date; its
+  // next call says that they are.
+  bool WantsState();
   // After the last step: waits until the coordinator lets go. The end of the worker.
   // FAILED_PRECONDITION, after Abandon, when training is not over.
   absl::Status Close();

@@ -269,7 +269,9 @@ int starling_add_state(starling_run* run, const char* name, const char* type, si
       if (other.part.name != part.name) continue;
       return absl::InvalidArgumentError(absl::StrCat("part ", part.name, " is added twice"));
     }
-    process.description.state.push_back({std::move(part), (flags & STARLING_MODEL) != 0});
+    process.description.state.push_back({.part = std::move(part),
+                                         .model = (flags & STARLING_MODEL) != 0,
+                                         .copied = (flags & STARLING_COPIED) != 0});
     return absl::OkStatus();
   });
 }
@@ -293,7 +295,12 @@ int starling_next(starling_run* run, starling_step* step) {
     ASSIGN_OR_RETURN(const Handover::Given given, process.handover().Next(run->ticket));
     process.over = given == Handover::Given::kOver;
     if (given == Handover::Given::kStep) Describe(run->ticket, process.batches(), step);
-    if (given == Handover::Given::kOver) code = STARLING_OVER;
+    if (given == Handover::Given::kOver) {
+      *step = {};
+      if (run->ticket.replaced) step->flags = STARLING_STATE_REPLACED;
+      code = STARLING_OVER;
+    }
+    if (given == Handover::Given::kStateWanted) code = STARLING_STATE_WANTED;
     if (given == Handover::Given::kEnded) code = HowItEnded(process);
     return absl::OkStatus();
   });
@@ -411,6 +418,7 @@ int starling_leave(starling_run* run) {
 int starling_close(starling_run* run) {
   return Guarded([&] {
     if (run == nullptr) return static_cast<int>(STARLING_OK);
+    if (run->process->WantsState()) return static_cast<int>(STARLING_STATE_WANTED);
     const bool left = !run->process->over && !run->process->ended();
     return Told(left ? STARLING_MISUSE : STARLING_FAILED, run->process->Close());
   });

@@ -22,6 +22,13 @@
  * starling_log and starling_log_sum (another thread may make gradients), and starling_order,
  * starling_portions, starling_view and starling_leave (any).
  *
+ * A state that lies where the library cannot read it, such as on a GPU, is added as a copy
+ * (STARLING_COPIED). The copy need not be up to date: starling_next and starling_close return
+ * STARLING_STATE_WANTED when it is about to be read, and are then called again:
+ *
+ *   while ((code = starling_next(run, &step)) == STARLING_STATE_WANTED) bring the copies up to
+ * date;
+ *
  * Every function that returns int returns one of the codes; starling_last_error() tells why. To add
  * a function: here, in starling_embed.cc, and in the table of python/starling/embed/_library.py.
  */
@@ -40,15 +47,19 @@ extern "C" {
 
 enum {
   STARLING_OK = 0,
-  STARLING_OVER = 1,      /* training is over: leave the loop */
-  STARLING_LEFT = 2,      /* the job needs this process no more: end it with 0 */
-  STARLING_BAD_INPUT = 3, /* flags, files or declarations are wrong: end the process with 2 */
-  STARLING_FAILED = 4,    /* training cannot go on: end the process with 1 */
-  STARLING_MISUSE = 5     /* calls that do not fit: a mistake in the program */
+  STARLING_OVER = 1,        /* training is over: leave the loop */
+  STARLING_LEFT = 2,        /* the job needs this process no more: end it with 0 */
+  STARLING_BAD_INPUT = 3,   /* flags, files or declarations are wrong: end the process with 2 */
+  STARLING_FAILED = 4,      /* training cannot go on: end the process with 1 */
+  STARLING_MISUSE = 5,      /* calls that do not fit: a mistake in the program */
+  STARLING_STATE_WANTED = 6 /* bring what is STARLING_COPIED up to date, and call again */
 };
 
 /* Flags of starling_add_state. */
-enum { STARLING_MODEL = 1 /* stands in the result's model file too */ };
+enum {
+  STARLING_MODEL = 1, /* stands in the result's model file too */
+  STARLING_COPIED = 2 /* the memory is a copy, brought up to date on STARLING_STATE_WANTED */
+};
 /* Flags of a step. */
 enum {
   STARLING_STATE_REPLACED = 1, /* the state was overwritten since the step before: by others' */
@@ -117,7 +128,10 @@ int starling_start(starling_run* run);
 
 /* The loop. */
 
-/* Waits for the next step. STARLING_OVER, STARLING_LEFT or STARLING_FAILED: there is none. */
+/* Waits for the next step. STARLING_OVER, STARLING_LEFT or STARLING_FAILED: there is none. With
+ * STARLING_OVER the step has flags and nothing else: STARLING_STATE_REPLACED, or none.
+ * STARLING_STATE_WANTED: there may be one, but first somebody needs the state as it is now. The
+ * next call says that all copies hold it. Never without a part that is STARLING_COPIED. */
 int starling_next(starling_run* run, starling_step* step);
 /* The buckets, one after another. They are the caller's from starling_next to starling_reduce, but
  * for those that are ready, and again from a STARLING_COMMITTED to the next starling_next. */
@@ -158,7 +172,8 @@ int starling_view(starling_run* run, starling_step* step);
 /* Asks to be let go, as SIGTERM does; starling_next then returns STARLING_LEFT. */
 int starling_leave(starling_run* run);
 /* After STARLING_OVER: the result is written now, by one member, and this call waits until the job
- * needs this process no more. Before it: STARLING_MISUSE, and everything ends here at once. */
+ * needs this process no more. Before it: STARLING_MISUSE, and everything ends here at once.
+ * STARLING_STATE_WANTED: nothing has ended; as with starling_next. */
 int starling_close(starling_run* run);
 /* Everything ends here at once, without goodbye: the program has failed. */
 void starling_abandon(starling_run* run);

@@ -19,7 +19,7 @@ import atexit
 import os
 import sys
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -75,8 +75,11 @@ class Run:
     """This process as a member of its job; iterate over it once."""
 
     def __init__(self, library: Library, state: Mapping[str, Memory], buckets: Mapping[str, int],
-                 metrics: Sequence[str]) -> None:
+                 metrics: Sequence[str], refresh: Callable[[], None] | None = None) -> None:
         self.library = library
+        self._refresh = refresh
+        # Behind the last step: the state was overwritten since, as Step.restored tells of a step.
+        self.restored = False
         self._state = state  # the memory stays
         self._buckets = {name: index for index, name in enumerate(buckets)}
         self._elements = dict(buckets)
@@ -96,11 +99,13 @@ class Run:
     def next(self) -> Step | None:
         """The next step; none when training is over. SystemExit when the job lets this process go."""
         found = _library.CStep()
-        code = self.library.next(found)
+        while (code := self.library.next(found)) == _library.STATE_WANTED:
+            self._bring_up_to_date()
         if code == _library.LEFT:
             raise SystemExit(0)
         if code == _library.OVER:
             self._over = True
+            self.restored = bool(found.flags & _library.STATE_REPLACED)
             return None
         ids = array("q", found.ids[:found.count])
         return Step(found.number, found.epoch, found.step_of_epoch, found.steps_per_epoch,
@@ -109,6 +114,14 @@ class Run:
                     bool(found.flags & _library.REPEATED),
                     bool(found.flags & _library.INTERRUPTED), bool(found.flags & _library.LAST),
                     _run=self)
+
+    def _bring_up_to_date(self) -> None:
+        assert self._refresh is not None  # else no part of the state is a copy
+        try:
+            self._refresh()
+        except Exception as error:
+            raise LoopError(_library.FAILED, "the copies of the state could not be brought up to date: "
+                                             f"{error}") from error
 
     def _reduce(self, gradients: Mapping[str, Any], weight: float,
                 metrics: Mapping[str, float]) -> bool:
@@ -146,7 +159,8 @@ class Run:
             return
         self._open = False
         sys.excepthook = self._hook
-        self.library.close()
+        while self.library.close() == _library.STATE_WANTED:
+            self._bring_up_to_date()
 
     def abandon(self) -> None:
         """Ends the membership at once: the script has failed."""
@@ -174,7 +188,8 @@ class Run:
 def join(*, state: Mapping[str, Any], samples: int, batch: int = 0, epochs: int = 0,
          steps: int = 0, gradients: Mapping[str, int] | None = None,
          metrics: Sequence[str] = (), model: Sequence[str] | None = None, digest: str = "",
-         identity: str = "", flags: Sequence[str] | None = None) -> Run:
+         identity: str = "", flags: Sequence[str] | None = None,
+         refresh: Callable[[], None] | None = None) -> Run:
     """Makes this process a member of the job that has started it.
 
     state: arrays by name, the same at all members; they stay where they are.
@@ -186,6 +201,9 @@ def join(*, state: Mapping[str, Any], samples: int, batch: int = 0, epochs: int 
     model: names of `state` that the result's model file holds; by default all.
     digest: names the data: members with another are not let in.
     flags: of the role; by default those that starling.embed.launch was given.
+    refresh: where the arrays of `state` are copies of what lies elsewhere, such as on a GPU: brings them
+    up to date. It is called while the loop asks for its next step, and at the end, when a joiner or a
+    checkpoint needs them; where step.restored, or run.restored behind the loop, copy the other way.
     """
     library = _opened.pop() if _opened and flags is None else Library()
     if flags is not None:
@@ -201,11 +219,11 @@ def join(*, state: Mapping[str, Any], samples: int, batch: int = 0, epochs: int 
         library.add_metric(name)
     for name, memory in memories.items():
         library.add_state(name, memory.dtype, memory.shape, memory.address,
-                          model is None or name in model)
+                          model is None or name in model, refresh is not None)
     buckets = dict(gradients) if gradients is not None else {
         name: memory.elements for name, memory in memories.items()
         if memory.dtype in ("F32", "F64")}
     for elements in buckets.values():
         library.add_bucket(elements)
     library.start()
-    return Run(library, memories, buckets, metrics)
+    return Run(library, memories, buckets, metrics, refresh)

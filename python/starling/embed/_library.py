@@ -14,9 +14,9 @@ from typing import Any
 
 from starling.errors import StarlingError
 
-OK, OVER, LEFT, BAD_INPUT, FAILED, MISUSE = range(6)
+OK, OVER, LEFT, BAD_INPUT, FAILED, MISUSE, STATE_WANTED = range(7)
 DROPPED, COMMITTED, PARTIAL = range(3)
-MODEL = 1
+MODEL, COPIED = 1, 2
 STATE_REPLACED, REPEATED, INTERRUPTED, LAST = 1, 2, 4, 8
 _ABI = 1
 _NAME = "libstarling_embed.so"
@@ -114,7 +114,7 @@ class Library:
 
     def _call(self, name: str, *arguments: Any) -> int:
         code: int = self._functions[name](*arguments)
-        if code >= BAD_INPUT:
+        if code in (BAD_INPUT, FAILED, MISUSE):
             raise LoopError(code, self.last_error())
         return code
 
@@ -148,10 +148,10 @@ class Library:
         self._call("add_metric", self._run, name.encode())
 
     def add_state(self, name: str, dtype: str, shape: Sequence[int], address: int,
-                  model: bool) -> None:
+                  model: bool, copied: bool = False) -> None:
         sides = (_I64 * len(shape))(*shape)
         self._call("add_state", self._run, name.encode(), dtype.encode(), len(shape), sides,
-                   address, MODEL if model else 0)
+                   address, (MODEL if model else 0) | (COPIED if copied else 0))
 
     def add_bucket(self, elements: int) -> None:
         self._call("add_bucket", self._run, elements)
@@ -162,7 +162,7 @@ class Library:
     # The loop.
 
     def next(self, step: CStep) -> int:
-        """OK, OVER or LEFT."""
+        """OK, OVER, LEFT or STATE_WANTED."""
         return self._call("next", self._run, ctypes.byref(step))
 
     def gradients(self) -> tuple[int, int]:
@@ -224,8 +224,9 @@ class Library:
     def leave(self) -> None:
         self._call("leave", self._run)
 
-    def close(self) -> None:
-        self._call("close", self._run)
+    def close(self) -> int:
+        """OK or STATE_WANTED."""
+        return self._call("close", self._run)
 
     def abandon(self) -> None:
         self._functions["abandon"](self._run)
