@@ -67,7 +67,7 @@ newest() {
   python=$(cmake/setup/pytorch.sh) || return
   env STARLING_BIN="$PWD/build/release/bin" STARLING_PYTHON_WITH_TORCH="$python" "${@/PYTHON/$python}"
 }
-for proof in torch/state e2e/pytorch e2e/diloco e2e/shard_group; do
+for proof in torch/state torch/device e2e/pytorch e2e/diloco e2e/shard_group; do
   part "newest PyTorch, ${proof#*/}" newest PYTHON -B "tests/${proof}_test.py"
 done
 part "VGG-11's twenty steps" env STARLING_BIN="$PWD/build/release/bin" STARLING_VGG11_STEPS=20 \

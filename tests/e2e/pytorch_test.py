@@ -195,6 +195,71 @@ class Loop(PytorchCase):
         self.assertIn("loss", result["metrics"])
 
 
+class Device(PytorchCase):
+    """A model that lies where the library cannot read it (tests/torch/standin_device.cc)."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = os.path.join(REPOSITORY, "tests/torch")
+        if not has(PYTHON, f"import os, sys; sys.path.insert(0, {folder!r}); os.environ['STARLING_BIN'] = {BIN!r}; "
+                           "import standin; sys.exit(not standin.fits())"):
+            raise unittest.SkipTest("the stand-in device was not built for this Python's PyTorch")
+
+    def program(self, *flags, workers=2, delay="50ms", mixed=()):
+        return self.job(workers=workers, delay=delay, arguments=[
+            "--tell", self.told, *flags, os.path.join(HERE, "pytorch_device.py"), TRAIN, DATA,
+            str(self.EPOCHS), *mixed])
+
+    def play(self, *flags, mixed=()):
+        """One of two is killed in the middle of a step, and a third comes."""
+        command = self.start(self.program("--die", "own-worker-1", "20", *flags, delay="100ms", mixed=mixed))
+        before = self.roles(2)
+        self.home.await_step(25, self.NAME, command=command)
+        self.home.run("scale", self.NAME, "--replicas", "3")
+        job = self.finish(command, timeout=300)
+        members = self.members()
+        distance = self.distance(job)
+        self.say(f"{' '.join(flags)} {mixed}: distance {distance:.2e}, ended: {members}")
+        self.assertIn(before[0], members, "who survives is the same process")
+        self.assertLess(1, len(members), "others came before the end")
+        return distance, {digest for digest, _ in members.values()}
+
+    def test_one_is_killed_and_one_comes_and_the_model_is_what_one_process_makes(self):
+        distance, digests = self.play()
+        self.check_audit(self.EPOCHS, self.NAME)
+        self.assertLessEqual(distance, NEAR)
+        self.assertEqual(1, len(digests), "equal bit by bit")
+
+    def test_a_model_of_which_a_part_lies_on_the_host(self):
+        distance, digests = self.play(mixed=["--mixed"])
+        self.assertLessEqual(distance, NEAR)
+        self.assertEqual(1, len(digests), "equal bit by bit")
+
+    def test_all_killed_goes_on_from_a_checkpoint(self):
+        command = self.start(self.program())
+        self.home.await_step(35, self.NAME, command=command)
+        for pid in self.roles(2):
+            self.assertTrue(kill(pid))
+        job = self.finish(command, timeout=300)
+        self.check_audit(self.EPOCHS, self.NAME)
+        self.assertLessEqual(self.distance(job), NEAR)
+
+    def test_the_bits_of_a_reproducible_job_are_the_same_for_any_number_of_members(self):
+        found = set()
+        for flags, workers in (((), 1), (("--die", "own-worker-1", "9"), 3)):
+            job = self.program(*flags, workers=workers, delay="20ms")
+            job["spec"]["reproducible"] = True
+            found.add(self.digest(self.finish(self.start(job), timeout=120)))
+            self.home.close()
+            self.setUp()
+        self.assertEqual(1, len(found))
+
+    def test_control_copies_that_are_not_brought_up_to_date_give_who_comes_an_old_state(self):
+        distance, digests = self.play("--without", "refresh")
+        self.assertGreater(distance, 100 * NEAR)
+        self.assertLess(1, len(digests), "members differ")
+
+
 class Reproducible(PytorchCase):
     """The same bits for any number of workers, whatever happens to them."""
     OTHER = os.path.join(HERE, "pytorch_other.py")
@@ -372,7 +437,7 @@ class Wrapped(PytorchCase):
         for old, new, told in (
                 ("loss.backward()", "dist.all_reduce(loss)", "torch.distributed.all_reduce: --wrap"),
                 ("DistributedDataParallel(model)", "DistributedDataParallel(model, device_ids=[0])",
-                 "device_ids=...): --wrap"),
+                 "device_ids=[0]): --wrap"),
                 ("range(first, options.epochs)", "[0, 1]", "outside of: for epoch in range"),
                 ("optimizer.step()", "dist.barrier()", "barrier in the loop over epochs")):
             with self.subTest(told):

@@ -18,6 +18,7 @@ import time
 
 import starling.torch._batches
 import starling.torch._collective
+import starling.torch._device
 import starling.torch._gradients
 import starling.torch._loop
 import starling.torch._reproducible
@@ -122,6 +123,15 @@ def leave_out(what):
     elif what == "scaler":
         text = starling.torch._state.Text.__init__
         starling.torch._state.Text.__init__ = lambda self, *parts: text(self, *parts[:2], [])
+    elif what == "refresh":
+        # Copies of what lies on a device stay as they were at first.
+        refresh = starling.torch._device.Copies.refresh
+
+        def refresh_once(self):
+            if not lost:
+                refresh(self)
+            lost.append(True)
+        starling.torch._device.Copies.refresh = refresh_once
     elif what == "averages":
         starling.torch._state.Modules.restore = lambda self: None
     elif what == "dropping":
@@ -152,7 +162,7 @@ def note_loaders():
 def tell(folder):
     digest = hashlib.sha256()
     for value in LOADERS[0].model.state_dict().values():
-        digest.update(value.numpy().tobytes())
+        digest.update(value.cpu().numpy().tobytes())
     with open(os.path.join(folder, str(os.getpid())), "w", encoding="utf-8") as file:
         file.write(f"{digest.hexdigest()} {LOADERS[0]._batches.thrown_away}")
 

@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+from starling.torch._device import cuda_devices
 from starling.torch._loop import Loader
 
 Sums = Mapping[str, "tuple[float, float]"]
@@ -47,7 +48,7 @@ class Collective:
 
     def _part(self, share: tuple[int, int], arguments: Any, options: Any) -> Sums:
         # What the step draws afterwards does not depend on it.
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), torch.random.fork_rng(devices=cuda_devices()):
             return self._function(*share, *arguments, **options)
 
 

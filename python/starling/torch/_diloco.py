@@ -4,7 +4,7 @@ steps, and then all make one outer step together, for which the mean of how far 
 gradient: theta := theta - outer_lr * nesterov(theta - mean(theta of each member)).
 
 What all members hold alike is the state after the last outer step: parameters, the inner optimizer, the
-outer one's momentum, and the samples that are still to be made up for. It lies in memory of its own, so
+outer one's momentum, and the samples that are still to be made up for. It lies in memory of its own, on the host, so
 that a member that joins, or a checkpoint, may have it while others are in the midst of inner steps. What
 an outer step exchanges is each tensor's difference from it: parameters go through the outer optimizer,
 all else (the inner optimizer's tensors, running averages, counts) becomes the mean. So members are equal
@@ -55,13 +55,13 @@ class _Part:
 
     def __init__(self, own: Segment, elements: int) -> None:
         self.own = own.tensor
-        self.kept = own.tensor.clone()
+        self.kept = own.tensor.detach().to("cpu", copy=True)
         self.segment = Segment(own.name, self.kept, own.in_model)
         self.elements = elements  # of them, those that may change
         self.momentum: torch.Tensor | None = None  # of a parameter that is trained
 
     def difference(self) -> torch.Tensor:
-        return (_wide(self.own) - _wide(self.kept)).reshape(-1)[:self.elements]
+        return (_wide(self.own.to("cpu")) - _wide(self.kept)).reshape(-1)[:self.elements]
 
     def add(self, mean: torch.Tensor) -> None:
         """`mean`: of the members' differences."""

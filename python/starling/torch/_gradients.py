@@ -6,13 +6,21 @@ The members' gradients are means over their shares; each is multiplied with the 
 library divides the sum by the sum of the weights, so that what comes back is the mean over the whole
 batch. One bucket more carries which parameters had a gradient at all (an optimizer passes over those
 that had none anywhere, as it does with one process), and the running averages of the forward pass.
+
+Gradients of a device are multiplied there, and begin their way to the library's memory at once. A bucket
+is handed over when all of it has arrived: later hooks ask whether it has, and the end of backward waits.
+With several devices each has a thread of hooks.
 """
 from __future__ import annotations
 
+import collections
 import ctypes
-from typing import Any, Sequence
+import threading
+from typing import Any, NamedTuple, Sequence
 
 import torch
+
+from starling.torch._device import Lane, copy, devices_of, lane_of, page_lock, settle_here
 
 COMMITTED = 1  # what the library's reduction says
 
@@ -26,12 +34,21 @@ class _Place:
         self.begin = begin
         self.bucket = bucket
         self.view: torch.Tensor
+        self.lane: Lane | None = None          # to there, from a device
+        self.sum: torch.Tensor | None = None   # on the device, until it has arrived
         self.written = False  # it had a gradient in this step
         self.left = False     # and nothing more is added to it
 
 
+class _Flight(NamedTuple):
+    """A bucket on its way: what tells when each lane has brought its part."""
+
+    bucket: int
+    marks: list[tuple[Lane, Any]]
+
+
 class Gradients:
-    """Confined to the thread of the loop and to whoever runs its backward pass.
+    """Confined to the thread of the loop and to those that run its backward pass.
 
     `run` is the library's (starling.embed). The buckets are told when this is made; `open` when its
     memory is there. `zeros`: gradients of a step that does not count are zeros, for whoever takes their
@@ -50,6 +67,11 @@ class Gradients:
         self._counts: list[int] = []
         self._plan(parameters, bucket_bytes)
         self._nodes: list[Any] = []  # kept, or hooks on them would go
+        self._lock = threading.Lock()  # of hooks
+        self._devices = devices_of([one.parameter for one in self._places] + self._buffers)
+        self._lanes: list[Lane] = []
+        self._lanes_of: list[list[Lane]] = [[] for _ in self._sizes]  # by bucket
+        self._flights: collections.deque[_Flight] = collections.deque()
         self._flat = torch.empty(0)
         self._weight = 0.0      # of the part at hand
         self._sum = 0.0         # of those before
@@ -78,7 +100,15 @@ class Gradients:
     def open(self) -> None:
         """The library has begun: its memory is there."""
         self._flat = self._memory()
+        for device in self._devices:
+            if page_lock(self._flat, device):
+                break  # for all of them
+        lanes = {device: lane_of(device) for device in self._devices}
+        self._lanes = list(lanes.values())
         for place in self._places:
+            place.lane = lanes.get(place.parameter.device)
+            if place.lane is not None and place.lane not in self._lanes_of[place.bucket]:
+                self._lanes_of[place.bucket].append(place.lane)
             end = place.begin + place.parameter.numel()
             place.view = self._view(place.name, place.parameter,
                                     self._flat[place.begin:end].view(place.parameter.shape))
@@ -102,7 +132,7 @@ class Gradients:
 
     def _set_gradient(self, parameter: Any, mean: torch.Tensor) -> None:
         """A new one, for a parameter that has none."""
-        parameter.grad = mean.to(parameter.dtype, copy=True)
+        parameter.grad = mean.to(device=parameter.device, dtype=parameter.dtype, copy=True)
 
     def _hook(self, place: _Place) -> None:
         parameter = place.parameter
@@ -116,9 +146,14 @@ class Gradients:
     def begin(self, parts: int) -> None:
         """A step begins, which has so many parts: what they add up to is so many times their mean, as
         with one process that calls backward so often."""
+        if any(place.sum is not None for place in self._places):
+            self._land()  # a backward pass has raised an error
+            for lane in self._lanes:
+                lane.wait(lane.mark())
         self._waiting = list(self._counts)
         for place in self._places:
             place.written = place.left = False
+            place.sum = None
         self._sum = 0.0
         self._left = parts
         self._scale = float(parts)
@@ -144,8 +179,11 @@ class Gradients:
         self._weight = float(weight)
 
     def _on_gradient(self, place: _Place) -> None:
-        if not self._armed:
-            return
+        if self._armed:
+            with self._lock:
+                self._note(place)
+
+    def _note(self, place: _Place) -> None:
         if self.done:
             raise RuntimeError("loss.backward() was called again for one batch: its gradients have left "
                                "already; add the losses up and call it once, or give "
@@ -163,20 +201,47 @@ class Gradients:
                 place.view.zero_()
             elif gradient is not None and self._weight != 0:
                 self._add(place, gradient, self._weight * self._scale)
-        place.written = place.written or gradient is not None
-        if self._left > 0:
-            return
+            place.written = place.written or gradient is not None
+            if self._left > 0:
+                return
+            if place.lane is not None and place.sum is not None:
+                place.lane.carry(f"the gradient of {place.name}", place.view, place.sum)
         place.left = True
         self._waiting[place.bucket] -= 1
         if self._waiting[place.bucket] == 0:
-            self._run.ready(place.bucket)
+            self._hand_over(place.bucket)
+
+    def _hand_over(self, bucket: int) -> None:
+        self._flights.append(_Flight(bucket, [(lane, lane.mark()) for lane in self._lanes_of[bucket]]))
+        while self._flights and all(lane.passed(mark) for lane, mark in self._flights[0].marks):
+            self._arrived(self._flights.popleft())
+
+    def _arrived(self, flight: _Flight) -> None:
+        if flight.marks:
+            for place in self._places:
+                place.sum = None if place.bucket == flight.bucket else place.sum
+        self._run.ready(flight.bucket)
+
+    def _land(self) -> list[_Flight]:
+        """Waits for all that are on their way."""
+        landed = list(self._flights)
+        self._flights.clear()
+        for flight in landed:
+            for lane, mark in flight.marks:
+                lane.wait(mark)
+        return landed
 
     @staticmethod
     def _add(place: _Place, gradient: torch.Tensor, weight: float) -> None:
         if gradient.is_sparse:
             raise RuntimeError(f"the gradient of {place.name} is sparse; make it dense (sparse=False): "
                                "sums travel as a whole")
-        if place.written:
+        if place.lane is not None:
+            if place.sum is None:
+                place.sum = gradient.float() * weight
+            else:
+                place.sum.add_(gradient, alpha=weight)
+        elif place.written:
             place.view.add_(gradient, alpha=weight)
         elif gradient.dtype == torch.float32:
             torch.mul(gradient, weight, out=place.view)
@@ -195,6 +260,8 @@ class Gradients:
                 self._write(place)
         with torch.no_grad():
             self._write_beside(had)
+        for flight in self._land():
+            self._arrived(flight)
         self._run.ready(self._last)
         self.committed = self._run.reduce(self._sum) == COMMITTED
         with torch.no_grad():
@@ -205,11 +272,23 @@ class Gradients:
             self._beside.zero_()
             return
         self._beside[:len(had)] = torch.tensor(had, dtype=torch.float32).mul_(self._sum)
-        begin = len(had)
+        averages = self._beside[len(had):]
+        for _, mine in self._averages():
+            values = torch.cat([buffer.reshape(-1).float() for buffer, _, _ in mine]).to("cpu").mul_(self._sum)
+            read = 0
+            for buffer, begin, end in mine:
+                averages[begin:end] = values[read:read + buffer.numel()]
+                read += buffer.numel()
+
+    def _averages(self) -> list[tuple[torch.device, list[tuple[torch.Tensor, int, int]]]]:
+        """By device, for each crosses in one piece: buffers with the stretch of their bucket's numbers."""
+        found: dict[torch.device, list[tuple[torch.Tensor, int, int]]] = {}
+        begin = 0
         for buffer in self._buffers:
             end = begin + buffer.numel()
-            self._beside[begin:end] = buffer.reshape(-1).float().mul_(self._sum)
+            found.setdefault(buffer.device, []).append((buffer, begin, end))
             begin = end
+        return list(found.items())
 
     def _take(self) -> None:
         used = self._beside[:len(self._places)].tolist()
@@ -223,11 +302,12 @@ class Gradients:
             elif gradient is None:
                 self._set_gradient(parameter, place.view)
             else:
-                gradient.copy_(place.view)
-        if not self.committed:
-            return
-        begin = len(self._places)
-        for buffer in self._buffers:
-            end = begin + buffer.numel()
-            buffer.copy_(self._beside[begin:end].view(buffer.shape))
-            begin = end
+                copy(f"the gradient of {place.name}", gradient, place.view, wait=False)
+        if self.committed:
+            averages = self._beside[len(self._places):]
+            for device, mine in self._averages():
+                values = averages.to(device)
+                for buffer, begin, end in mine:
+                    buffer.copy_(values[begin:end].view(buffer.shape))
+        # The library's memory is read until then. The optimizer's kernels come behind in the same streams.
+        settle_here(self._devices)

@@ -16,6 +16,7 @@ import starling.embed
 from starling.embed._library import Library
 from starling.torch import _reproducible
 from starling.torch._batches import Batches, Piece, split
+from starling.torch._device import Copies, devices_of
 from starling.torch._gradients import Gradients
 from starling.torch._state import Segment, State
 
@@ -44,8 +45,9 @@ class Loader:
             raise ValueError("no parameter of the model has requires_grad: there is nothing to train")
         bucket = spec.get("exchange", {}).get("allReduce", {}).get("bucketBytes", 1 << 20)
         segments = self._plan_exchange(bucket, zeros=any(one.is_enabled() for one in scalers))
+        self._copies = Copies(segments)
         self._metrics = {name: number for number, name in enumerate(("loss", *metrics))}
-        self._declare(metrics, segments)
+        self._declare(metrics)
         self._optimizers = optimizers
         self._stepped = [False for _ in optimizers]
         for number, optimizer in enumerate(optimizers):
@@ -93,13 +95,13 @@ class Loader:
         """The library has started."""
         self._gradients.open()
 
-    def _declare(self, metrics: Sequence[str], segments: Sequence[Segment]) -> None:
+    def _declare(self, metrics: Sequence[str]) -> None:
         self._library.set_samples(self._batches.samples, self._step_size(), self._data_name())
         for name in metrics:
             self._library.add_metric(name)
-        for one in segments:
-            self._library.add_state(one.name, one.dtype, tuple(one.tensor.shape),
-                                    one.tensor.data_ptr(), one.in_model)
+        for one, memory, copied in self._copies.given:
+            self._library.add_state(one.name, one.dtype, tuple(memory.shape), memory.data_ptr(),
+                                    one.in_model, copied)
 
     def _data_name(self) -> str:
         """Members with another one are not let in."""
@@ -147,10 +149,12 @@ class Loader:
             raise RuntimeError("loader.epochs() is for one loop over all epochs; it was called before")
         if self._reproducible:
             _reproducible.check()
-            self._library.set_identity(_reproducible.identity())
+            devices = devices_of(parameter for _, parameter in self._state.modules.trained)
+            self._library.set_identity(_reproducible.identity(devices))
         self._library.set_end(count, 0)
         self._library.start()
-        self._run = starling.embed.Run(self._library, {}, {}, list(self._metrics)[1:])
+        self._run = starling.embed.Run(self._library, {}, {}, list(self._metrics)[1:],
+                                       self._copies.refresh)
         self._open()
         self._advance()
         while self._step is not None:
@@ -211,15 +215,16 @@ class Loader:
         self._gradients.end()
         if self._step is not None and not self.committed:
             self._state.restore()
+        self._state.modules.check_devices()
         self._state.gather()
         assert self._run is not None
         self._step = self._run.next()
+        if self._run.restored if self._step is None else self._step.restored:
+            self._copies.spread()
+            self._state.adopt()
         if self._step is None:
             self.over = True
-            self._state.adopt()
             return
-        if self._step.restored:
-            self._state.adopt()
         self._state.keep()
         # Dropout and the like depend on the step and on whose share it is, not on who died before.
         _reproducible.sow(self._seed, self._step.number, self._step.position)

@@ -164,6 +164,7 @@ class OuterLoader(Loader):
     def _advance(self) -> None:
         if self._ended:
             self._outer.take()
+        self._state.modules.check_devices()
         assert self._run is not None
         self._step = self._run.next()
         self._keep_or_forget()

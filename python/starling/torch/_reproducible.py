@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import random
 import re
 import sys
-from typing import Any
+from typing import Any, Sequence
 
 import torch
 import torch.utils.data
@@ -26,9 +27,9 @@ _LARGEST = 0x7FFFFFFFFFFFFFFF
 
 
 def sow(*what: int) -> None:
-    """Random numbers from here on depend on these numbers alone."""
+    """Random numbers from here on depend on these numbers alone, those of all devices too."""
     seed = hash(what) & _LARGEST  # of whole numbers: the same in every process
-    torch.manual_seed(seed)
+    torch.manual_seed(seed)  # seeds every GPU's generator as well, where there are any
     random.seed(seed)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed & 0xFFFFFFFF)
@@ -44,6 +45,8 @@ def begin() -> None:
         return
     sow(spec.get("seed", 1))
     torch.set_num_threads(1)
+    # Without it PyTorch refuses cuBLAS; it is read when a process first uses CUDA.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
 
 
@@ -55,6 +58,9 @@ def check() -> None:
     if not torch.are_deterministic_algorithms_enabled():
         raise ValueError("the program allows operations that are not deterministic: leave out "
                          "torch.use_deterministic_algorithms(False), or spec.reproducible")
+    if torch.backends.cudnn.benchmark:
+        raise ValueError("cuDNN chooses its algorithms by their speed, at each member for itself: leave out "
+                         "torch.backends.cudnn.benchmark = True, or spec.reproducible")
 
 
 def _blas() -> str:
@@ -76,14 +82,23 @@ def _processor() -> str:
     return found.group(1) if found else "unknown"
 
 
-def identity() -> str:
+def _kind(device: torch.device) -> str:
+    if device.type != "cuda":
+        return str(device.type)
+    found = torch.cuda.get_device_properties(device)
+    libraries = f"cuda{torch.version.cuda}/cudnn{torch.backends.cudnn.version()}"
+    return f"{found.name}/{found.major}.{found.minor}/{libraries}".replace(" ", "-")
+
+
+def identity(devices: Sequence[torch.device] = ()) -> str:
     """What results depend on beside the program and its data: members that differ are not let in."""
     built = torch.__config__.show()
     capability = re.search(r"CPU capability usage: *(\S+)", built)
     dnnl = re.search(r"MKL-DNN v(\S+)", built)
+    beside = f" devices={','.join(_kind(one) for one in devices)}" if devices else ""
     return (f"blas={_blas()} cpu={_processor()}/{capability.group(1) if capability else 'unknown'} "
             f"dnnl={dnnl.group(1) if dnnl else 'none'} threads={torch.get_num_threads()} "
-            f"torch={torch.__version__}")
+            f"torch={torch.__version__}{beside}")
 
 
 class Sown(torch.utils.data.Dataset[Any]):

@@ -60,6 +60,7 @@ class ShardedModules(Modules):
     def __init__(self, model: torch.nn.Module, group: ShardGroup) -> None:
         self._first = group.rank == 0
         self._parameters = list(model.named_parameters())
+        self._owners = []
         self.buffers = list(model.named_buffers())
         self.segments = []
         self._rows = []
@@ -70,11 +71,13 @@ class ShardedModules(Modules):
             if not _is_cut(parameter):
                 raise ValueError(f"{name} is not cut: call fully_shard(model) behind shard_group()")
             _check(name, parameter.to_local())
+            _check_host(name, parameter.to_local())
             whole = group.memory(parameter.shape, parameter.dtype)
             self._rows.append(_Rows(name, parameter, whole, group))
             self.segments.append(Segment(name, whole, name in kept))
         for name, buffer in self.buffers:
             _check(name, buffer)
+            _check_host(name, buffer)
             self._shared.append(group.memory(buffer.shape, buffer.dtype))
             self.segments.append(Segment(name, self._shared[-1], name in kept))
         self._before = [buffer.clone() for _, buffer in self.buffers]
@@ -91,6 +94,12 @@ class ShardedModules(Modules):
             rows.get(parameter)
         for (_, buffer), shared in zip(self.buffers, self._shared):
             buffer.copy_(shared)
+
+
+def _check_host(name: str, tensor: torch.Tensor) -> None:
+    if tensor.device.type != "cpu":
+        raise ValueError(f"{name} lies on {tensor.device}: the processes of a group compute on the CPU so far; "
+                         "leave out shard_group() and fully_shard() where a model fits one device")
 
 
 def _refuse_averages(model: torch.nn.Module) -> None:

@@ -2,10 +2,10 @@
 """The state that all members hold alike: what a joiner is given, and a checkpoint keeps.
 
 The library reads and writes memory whose place and layout are told once. Parameters and buffers lie
-in it where they are. An optimizer makes its tensors when it first needs them, so their layout is
-found out on a copy of it, and its own are put into the memory when they are there. Numbers and texts
-(hyperparameters, schedulers, a GradScaler's scale) travel as one JSON text. Random numbers are no
-state: the loop seeds them anew for each step.
+in it where they are, but for those on a device, of which it has copies (_device.py). An optimizer makes
+its tensors when it first needs them, so their layout is found out on a copy of it, and its own are put
+into the memory when they are there. Numbers and texts (hyperparameters, schedulers, a GradScaler's
+scale) travel as one JSON text. Random numbers are no state: the loop seeds them anew for each step.
 """
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Segment(NamedTuple):
 
 def _check(name: str, tensor: torch.Tensor) -> None:
     wrong = ""
-    if tensor.device.type != "cpu":
-        wrong = f"lies on {tensor.device}; members hold their state in the memory of the CPU so far"
+    if tensor.device.type == "meta":
+        wrong = "lies on meta and has no values; write model.to_empty(device=...) and give it some"
     elif tensor.dtype not in _DTYPES:
         wrong = f"is of type {tensor.dtype}, which safetensors files do not have"
     elif tensor.is_sparse or not tensor.is_contiguous():
@@ -53,6 +53,7 @@ class Modules:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._parameters = list(model.named_parameters())
+        self._owners = _owners(model)
         kept = model.state_dict().keys()
         self.buffers = [(name, buffer) for name, buffer in model.named_buffers()]
         self.segments = []
@@ -66,11 +67,21 @@ class Modules:
         """Those that have gradients."""
         return [(name, one) for name, one in self._parameters if one.requires_grad]
 
+    def check_devices(self) -> None:
+        """RuntimeError: a parameter has been moved to another device since the state was made."""
+        for (name, _), (module, key), segment in zip(self._parameters, self._owners, self.segments):
+            present = module._parameters.get(key)
+            if present is not None and present.device != segment.tensor.device:
+                raise RuntimeError(f"{name} was moved from {segment.tensor.device} to {present.device} behind "
+                                   "starling.elastic(): move the model before, and make the optimizer then")
+
     def gather(self) -> None:
         """Parameters that were given other memory are put back where the library looks for them."""
         for (_, parameter), segment in zip(self._parameters, self.segments):
-            if parameter.data_ptr() != segment.tensor.data_ptr():
-                segment.tensor.copy_(parameter.data)
+            if parameter.data_ptr() == segment.tensor.data_ptr():
+                continue
+            segment.tensor.copy_(parameter.data)
+            if parameter.device == segment.tensor.device:  # else the model was moved behind the loop
                 parameter.data = segment.tensor
 
     def adopt(self) -> None:
@@ -84,6 +95,16 @@ class Modules:
     def restore(self) -> None:
         for before, (_, buffer) in zip(self._before, self.buffers):
             buffer.copy_(before)
+
+
+def _owners(model: torch.nn.Module) -> list[tuple[torch.nn.Module, str]]:
+    """Of each parameter, in the order of named_parameters: whose it is, and under which name."""
+    found: dict[int, tuple[torch.nn.Module, str]] = {}
+    for module in model.modules():
+        for key, parameter in module._parameters.items():
+            if parameter is not None:
+                found.setdefault(id(parameter), (module, key))
+    return [found[id(parameter)] for parameter in model.parameters()]
 
 
 class _Slot(NamedTuple):

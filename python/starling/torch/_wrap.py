@@ -42,6 +42,27 @@ def _refuse(what: str, remedy: str = _REMEDY) -> None:
     raise RuntimeError(f"{what}: --wrap does not know it; {remedy}")
 
 
+def _only_device(module: torch.nn.Module, device_ids: Any) -> torch.device | None:
+    """To which inputs are moved, as DistributedDataParallel does with device_ids."""
+    if not device_ids:
+        return None
+    device = torch.device(device_ids[0])
+    if len(device_ids) > 1 or any(one.device != device for one in module.parameters()):
+        _refuse(f"DistributedDataParallel(..., device_ids={device_ids})",
+                "give one device, on which the whole module lies, or leave it out")
+    return device
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, dict):
+        return {key: _moved(one, device) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_moved(one, device) for one in value)
+    return value
+
+
 class _Parallel(torch.nn.Module):
     """In DistributedDataParallel's place, with its names: parameters are those of `module.`."""
 
@@ -55,12 +76,13 @@ class _Parallel(torch.nn.Module):
         for name, value in options.items():
             if name not in self._HOW and value is not None:
                 _refuse(f"DistributedDataParallel(..., {name}=...)")
-        if device_ids:
-            _refuse("DistributedDataParallel(..., device_ids=...)", "leave it out: members compute on CPUs")
+        self._device = _only_device(module, device_ids)
         self.module = module
         _Parallel.made.append(self)
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
+        if self._device is not None:
+            inputs, options = _moved(inputs, self._device), _moved(options, self._device)
         return self.module(*inputs, **options)
 
     def __getattr__(self, name: str) -> Any:
