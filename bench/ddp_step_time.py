@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The peer of bench/step_time.py: PyTorch, with DistributedDataParallel for two and more.
 
-    ddp_step_time.py digits|mnist PROCESSES STEPS DATA
+    ddp_step_time.py digits|mnist|alexnet64|vgg16-64 PROCESSES STEPS DATA
 
 Prints rank 0's time at the end of each step, in seconds, one a line.
 """
@@ -16,7 +16,11 @@ from torch import nn
 import torch.distributed as dist
 import torch.multiprocessing
 
-BATCH = 64
+from step_time_sizes import BATCH, SAMPLES
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                                "tests/models"))
+import networks  # noqa: E402  (the path must come first)
 
 
 def load_digits(data):
@@ -43,23 +47,37 @@ def load_mnist(data):
     return (features - features.mean()) / features.std(), labels[:8000], network
 
 
+def made_up(network):
+    """A loader of a network for images of 64 by 64."""
+    def load(_data):
+        draw = numpy.random.default_rng(1)
+        features = draw.standard_normal((SAMPLES, 3, 64, 64), numpy.float32)
+        return features, draw.integers(0, 10, SAMPLES), network(10)
+    return load
+
+
+LOADERS = {"digits": load_digits, "mnist": load_mnist, "alexnet64": made_up(networks.AlexNet),
+           "vgg16-64": made_up(networks.Vgg16)}
+
+
 def train(rank, name, processes, steps, data):
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    features, labels, network = (load_digits if name == "digits" else load_mnist)(data)
+    features, labels, network = LOADERS[name](data)
     features = torch.from_numpy(numpy.ascontiguousarray(features))
     labels = torch.from_numpy(labels.astype(numpy.int64))
     if processes > 1:
         dist.init_process_group("gloo", init_method=os.environ["BENCH_RENDEZVOUS"], rank=rank,
                                 world_size=processes)
         network = nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=True)
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
+    rate = 0.05 if name in ("digits", "mnist") else 0.001
+    optimizer = torch.optim.SGD(network.parameters(), lr=rate, momentum=0.9)
     times = []
     order = torch.empty(0, dtype=torch.int64)
     while len(times) < steps:
         if len(order) == 0:
             order = torch.randperm(len(labels))
-        batch, order = order[:BATCH], order[BATCH:]
+        batch, order = order[:BATCH[name]], order[BATCH[name]:]
         begin, end = (len(batch) * i // processes for i in (rank, rank + 1))
         mine = batch[begin:end]
         optimizer.zero_grad()

@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Time of a training step of the digits and MNIST jobs, beside PyTorch DDP.
+"""Time of a training step beside PyTorch DDP: of the digits and MNIST jobs, and with --network of large ones.
 
 Both sides train the same network on the same files with the same batch, one compute thread a
 process; batches are cut evenly over the processes. A step's time is the time between the ends of
-two steps of one process: reading, computing, exchanging, applying, everything.
+two steps of one process: reading, computing, exchanging, applying, everything. AlexNet and VGG-16 (57 and
+134 million weights) see made-up images of 64 by 64, which either side makes for itself, and the sides
+take turns, --rounds times each.
 """
 import argparse
+import collections
 import os
 import statistics
 import subprocess
 
 import harness
 from harness import DATA, SYSTEM_PYTHON, read_steps, spread
+from step_time_sizes import BATCH, SAMPLES
 
 GROUPS = 5  # the spread is that of the medians of five stretches of the run
 
@@ -34,6 +38,20 @@ def mnist():
             "optimizer": {"sgd": {"learningRate": 0.05, "momentum": 0.9}}}
 
 
+def made_up(model, batch):
+    return {"workload": {"classification": {"model": model}},
+            "dataset": {"train": {"synthetic": {"samples": SAMPLES, "shape": [3, 64, 64],
+                                                "classes": 10}}, "globalBatchSize": batch},
+            "optimizer": {"sgd": {"learningRate": 0.001, "momentum": 0.9}}}
+
+
+Network = collections.namedtuple("Network", "spec steps rounds")
+NETWORKS = {"digits": Network(digits, 4000, 1), "mnist": Network(mnist, 1200, 1),
+            "alexnet64": Network(lambda: made_up({"alexnet": {}}, BATCH["alexnet64"]), 60, 3),
+            "vgg16-64": Network(lambda: made_up({"vgg16": {}}, BATCH["vgg16-64"]), 30, 3)}
+LEAST = 2 * GROUPS  # steps
+
+
 def stretches(times):
     """Medians of the differences of `times` over GROUPS stretches, the first tenth left out."""
     waits = [later - earlier for earlier, later in zip(times, times[1:])]
@@ -50,7 +68,7 @@ def measure_starling(name, spec, workers, steps):
                                            "maxReplicas": workers}}
         spec["checkpoint"] = {"interval": "24h"}
         command = home.submit(name, spec)
-        code = command.wait(300)
+        code = command.wait(900)
         if code != 0:
             raise AssertionError(f"{command.describe()} exited with {code}:\n{command.tail()}")
         log = read_steps(home.prefix)
@@ -67,36 +85,48 @@ def measure_ddp(name, workers, steps, core_type):
         environment["OPENBLAS_CORETYPE"] = core_type
     output = subprocess.run(
         [SYSTEM_PYTHON, os.path.join(harness.BENCH, "ddp_step_time.py"), name, str(workers),
-         str(steps), DATA], env=environment, capture_output=True, text=True, timeout=600,
+         str(steps), DATA], env=environment, capture_output=True, text=True, timeout=900,
         check=True).stdout
     return stretches([float(line) for line in output.split()])
+
+
+def sides(peer, name, spec, workers, steps):
+    """What is measured in turns: (side, how)."""
+    side_of_peer = "PyTorch DDP" if workers > 1 else "PyTorch"
+    rows = [("Starling", lambda: measure_starling(name, spec(), workers, steps))]
+    if peer:
+        rows += [(f"{side_of_peer}, as it comes", lambda: measure_ddp(name, workers, steps, ""))]
+        if harness.core_type():
+            rows += [(f"{side_of_peer}, OPENBLAS_CORETYPE={harness.core_type()}",
+                      lambda: measure_ddp(name, workers, steps, harness.core_type()))]
+    return rows
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--no-peer", action="store_true", help="measure Starling alone")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of steps")
+    parser.add_argument("--network", action="append", choices=NETWORKS,
+                        help="may be given several times; by default digits and mnist")
+    parser.add_argument("--rounds", type=int, help="of all sides in turns (large networks 3, others 1)")
     options = parser.parse_args()
     peer = None if options.no_peer else harness.require_torch()
     print("Step time in milliseconds, median [lowest, highest] of the medians of five stretches")
     print(harness.describe_machine(peer), flush=True)
     results = {}
-    for name, spec, steps in (("digits", digits, 4000), ("mnist", mnist, 1200)):
-        steps = max(100, int(steps * options.scale))
+    for name in options.network or ("digits", "mnist"):
+        network = NETWORKS[name]
+        least = 100 if network.rounds == 1 else LEAST
+        steps = max(least, int(network.steps * options.scale))
         for workers in (1, 2):
-            side_of_peer = "PyTorch DDP" if workers > 1 else "PyTorch"
-            rows = [("Starling", lambda: measure_starling(name, spec(), workers, steps))]
-            if peer:
-                rows += [(f"{side_of_peer}, as it comes",
-                          lambda: measure_ddp(name, workers, steps, ""))]
-                if harness.core_type():
-                    rows += [(f"{side_of_peer}, OPENBLAS_CORETYPE={harness.core_type()}",
-                              lambda: measure_ddp(name, workers, steps, harness.core_type()))]
-            for side, measure in rows:
-                key = f"{name}, {workers} worker{'s' * (workers > 1)}, {side}"
-                results[key] = measure()
+            rows = sides(peer, name, network.spec, workers, steps)
+            for _ in range(options.rounds or network.rounds):
+                for side, measure in rows:
+                    key = f"{name}, {workers} worker{'s' * (workers > 1)}, {side}"
+                    results.setdefault(key, []).extend(measure())
+            for key in list(results)[-len(rows):]:
                 print(f"{key:64} {spread(results[key], 1e3)}", flush=True)
-    harness.save("step_time", results)
+    harness.save("step_time" if options.network is None else "step_time_networks", results)
 
 
 if __name__ == "__main__":

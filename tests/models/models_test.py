@@ -158,7 +158,7 @@ class Vgg11(Models):
     steps_made = int(os.environ.get("STARLING_VGG11_STEPS", "5"))
 
     def test_its_losses_are_pytorchs_step_by_step(self):
-        self.assertLess(self.compare({"vgg11": {"dropout": 0}}, lambda: networks.Vgg11(CLASSES),
+        self.assertLess(self.compare({"vgg11": {"dropout": 0}}, lambda: networks.Vgg11(CLASSES, 0),
                                      steps=self.steps_made), NEAR)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks in plain PyTorch: resnet18 and vgg11 with the names of torchvision, which Debian does not
-have, and a transformer of PyTorch's own modules."""
+"""Networks in plain PyTorch: alexnet, vgg11, vgg16 and resnet18 with the names of torchvision, which
+Debian does not have, and a transformer of PyTorch's own modules."""
 import torch
 from torch import nn
 
@@ -43,25 +43,53 @@ class ResNet18(nn.Module):
         return self.fc(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
-class Vgg11(nn.Module):
-    """Without dropout."""
+class AlexNet(nn.Module):
+    def __init__(self, classes, dropout=0.5):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 64, 11, 4, 2), nn.ReLU(), nn.MaxPool2d(3, 2),
+            nn.Conv2d(64, 192, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2),
+            nn.Conv2d(192, 384, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(384, 256, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3, 2))
+        self.classifier = nn.Sequential(
+            nn.Dropout(dropout), nn.Linear(256 * 6 * 6, 4096), nn.ReLU(),
+            nn.Dropout(dropout), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, classes))
 
-    def __init__(self, classes):
+    def forward(self, x):
+        return self.classifier(nn.functional.adaptive_avg_pool2d(self.features(x), 6).flatten(1))
+
+
+class Vgg(nn.Module):
+    """`channels` of its convolutions; 0 is a pooling."""
+
+    def __init__(self, channels, classes, dropout):
         super().__init__()
         layers, inputs = [], 3
-        for channels in (64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0):
-            if channels:
-                layers += [nn.Conv2d(inputs, channels, 3, padding=1), nn.ReLU()]
-                inputs = channels
+        for outputs in channels:
+            if outputs:
+                layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]
+                inputs = outputs
             else:
                 layers.append(nn.MaxPool2d(2, 2))
         self.features = nn.Sequential(*layers)
         self.classifier = nn.Sequential(
-            nn.Linear(512 * 7 * 7, 4096), nn.ReLU(), nn.Identity(),
-            nn.Linear(4096, 4096), nn.ReLU(), nn.Identity(), nn.Linear(4096, classes))
+            nn.Linear(512 * 7 * 7, 4096), nn.ReLU(), nn.Dropout(dropout),
+            nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout(dropout), nn.Linear(4096, classes))
 
     def forward(self, x):
         return self.classifier(nn.functional.adaptive_avg_pool2d(self.features(x), 7).flatten(1))
+
+
+class Vgg11(Vgg):
+    def __init__(self, classes, dropout=0.5):
+        super().__init__((64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0), classes, dropout)
+
+
+class Vgg16(Vgg):
+    def __init__(self, classes, dropout=0.5):
+        super().__init__((64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0,
+                          512, 512, 512, 0), classes, dropout)
 
 
 class Transformer(nn.Module):
