@@ -80,7 +80,9 @@ absl::StatusOr<Handover::Given> Handover::Next(Ticket& ticket) {
   changed_.NotifyAll();
   while (!offer_ && !over_ && !ended_ && !Asks()) changed_.Wait(mutex_);
   still_ = false;
-  if (ended_) return Given::kEnded;
+  // The end of training is told although the worker has ended since: another member has written the
+  // result, and this program has been slow to ask.
+  if (ended_ && !over_) return Given::kEnded;
   if (!offer_ && !over_) {
     asked_ = true;
     return Given::kStateWanted;

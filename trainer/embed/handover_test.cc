@@ -660,6 +660,16 @@ TEST_F(CopiesTest, AStateInItsOwnPlaceIsNeverAskedFor) {
   worker.join();
 }
 
+TEST_F(CopiesTest, TheEndOfTrainingIsToldAlsoWhenTheWorkerHasEndedSince) {
+  Handover handover = MakeHandover(/*copied=*/false);
+  handover.Over();
+  handover.Ended();
+  EXPECT_EQ(*handover.Next(ticket_), Given::kOver);
+  Handover other = MakeHandover(/*copied=*/false);
+  other.Ended();
+  EXPECT_EQ(*other.Next(ticket_), Given::kEnded);
+}
+
 // The program's own mistakes.
 
 class MistakeTest : public ::testing::Test {
