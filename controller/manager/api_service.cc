@@ -29,6 +29,7 @@
 #include "controller/runtime/manager.h"
 #include "controller/templates/templates.h"
 #include "controller/version/version.h"
+#include "controller/web/page.h"
 
 namespace starling::manager {
 namespace {
@@ -209,8 +210,10 @@ absl::Status ApiService::Parts::Serve() {
   http.certificate = certificate;
   http.refusal = [this](int status, std::string_view why) { return rest->Refuse(status, why); };
   rest->Begin(0);
-  auto started = http::HttpServer::Start(
-      std::move(http), [this](const http::Request& request) { return rest->Answer(request); });
+  auto started = http::HttpServer::Start(std::move(http), [this](const http::Request& request) {
+    auto page = web::Answer(request);
+    return page ? *std::move(page) : rest->Answer(request);
+  });
   // Not one of those that pass.
   if (!started.ok()) return absl::FailedPreconditionError(started.status().message());
   server = *std::move(started);

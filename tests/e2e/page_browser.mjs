@@ -329,6 +329,27 @@ const STORIES = {
     await page.getByRole('heading', { name: 'Sign in' }).waitFor();
     return page;
   },
+
+  // In a cluster, as somebody who may see and change the jobs of one namespace (tests/install/rest_browser_test.py).
+  async cluster(browser) {
+    const page = await openPage(browser, { ignoreHTTPSErrors: true });
+    await page.goto(`${base}/`);
+    await page.getByLabel('Token').fill(token);
+    await page.keyboard.press('Enter');
+    await page.getByText('This is not allowed').waitFor();
+    await accessible(page, 'the jobs of all namespaces, which are not to be seen');
+    await page.getByLabel('Namespace').fill('default');
+    await page.keyboard.press('Enter');
+    await page.getByText('Nothing trains yet').waitFor();
+    await page.getByRole('link', { name: 'New job' }).click();
+    await page.getByText('This job can be submitted').waitFor();
+    await page.getByRole('button', { name: 'Submit' }).click();
+    await page.getByRole('heading', { name: 'first', exact: true }).waitFor();
+    await page.getByRole('link', { name: 'Starling' }).click();
+    await page.getByRole('link', { name: 'first', exact: true }).waitFor();
+    if (process.env.STARLING_PICTURE) await page.screenshot({ path: process.env.STARLING_PICTURE });
+    return page;
+  },
 };
 
 // No test: the pictures of docs/, made anew by `tests/e2e/page_test.py --pictures`.

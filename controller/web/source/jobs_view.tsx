@@ -5,7 +5,7 @@ import { useEffect, useMemo, useState } from 'preact/hooks';
 import { formatAge, formatDate, formatNumber, words } from './format';
 import { Go, ProgressBar, StateBadge, Trouble, useNow } from './parts';
 import { useNavigation } from './place';
-import { ask, type Link, listen, Refused } from './rest';
+import { ask, chooseNamespace, chosenNamespace, jobsPath, type Link, listen, Refused } from './rest';
 import { useAbilities } from './session';
 import { fractionOfSummary, stateOf } from './story';
 import type { Summary } from './types';
@@ -21,7 +21,7 @@ const MOST_ROWS = 300; // that are drawn
 const newestFirst = (a: Summary, b: Summary) => b.created.localeCompare(a.created) || a.name.localeCompare(b.name);
 export const idOf = (job: { namespace: string; name: string }): string => `${job.namespace}/${job.name}`;
 
-function useLiveJobs(): { jobs: Summary[] | null; link: Link; error: unknown } {
+function useLiveJobs(ns: string): { jobs: Summary[] | null; link: Link; error: unknown } {
   const [jobs, setJobs] = useState<Map<string, Summary> | null>(null);
   const [link, setLink] = useState<Link>('opening');
   const [error, setError] = useState<unknown>(null);
@@ -37,7 +37,7 @@ function useLiveJobs(): { jobs: Summary[] | null; link: Link; error: unknown } {
     };
     const fresh = new Set<string>();
     let begun = false;
-    const close = listen('/v1/jobs?watch=1', {
+    const close = listen(`${jobsPath(ns)}?watch=1`, {
       link: (state) => {
         setLink(state);
         if (state === 'live') fresh.clear();
@@ -62,7 +62,7 @@ function useLiveJobs(): { jobs: Summary[] | null; link: Link; error: unknown } {
       close();
       clearTimeout(scheduled);
     };
-  }, []);
+  }, [ns]);
   const list = useMemo(() => (jobs ? [...jobs.values()].sort(newestFirst) : null), [jobs]);
   return { jobs: list, link, error };
 }
@@ -148,8 +148,8 @@ function Table({ jobs, caption }: { jobs: Summary[]; caption: string }) {
   );
 }
 
-function Live({ find }: { find: string }) {
-  const { jobs, link, error } = useLiveJobs();
+function Live({ find, ns }: { find: string; ns: string }) {
+  const { jobs, link, error } = useLiveJobs(ns);
   if (error) return <Trouble error={error} />;
   if (!jobs)
     return (
@@ -195,7 +195,7 @@ function Welcome() {
   );
 }
 
-function Past({ find }: { find: string }) {
+function Past({ find, ns }: { find: string; ns: string }) {
   const [jobs, setJobs] = useState<Summary[]>([]);
   const [next, setNext] = useState<string | null>('');
   const [error, setError] = useState<unknown>(null);
@@ -204,7 +204,7 @@ function Past({ find }: { find: string }) {
     setBusy(true);
     try {
       const page = await ask<Page>(
-        `/v1/jobs?include=history&limit=100${next ? `&continue=${encodeURIComponent(next)}` : ''}`,
+        `${jobsPath(ns)}?include=history&limit=100${next ? `&continue=${encodeURIComponent(next)}` : ''}`,
       );
       setJobs((known) => [...known, ...page.items]);
       setNext(page.continue ?? null);
@@ -238,6 +238,12 @@ export function JobsView() {
   const { place, go } = useNavigation();
   const { history } = useAbilities();
   const past = history && place.view === 'history';
+  const [ns, setNs] = useState(chosenNamespace());
+  const choose = (event: Event) => {
+    const given = (event.target as HTMLInputElement).value.trim();
+    chooseNamespace(given);
+    setNs(given);
+  };
   const search = (event: Event) => go({ ...place, find: (event.target as HTMLInputElement).value }, { replace: true });
   return (
     <main tabIndex={-1}>
@@ -260,8 +266,18 @@ export function JobsView() {
           value={place.find}
           onInput={search}
         />
+        <input
+          type="text"
+          class="short"
+          placeholder="All namespaces"
+          aria-label="Namespace"
+          autocomplete="off"
+          spellcheck={false}
+          value={ns}
+          onChange={choose}
+        />
       </div>
-      {past ? <Past find={place.find} /> : <Live find={place.find} />}
+      {past ? <Past key={ns} find={place.find} ns={ns} /> : <Live key={ns} find={place.find} ns={ns} />}
     </main>
   );
 }

@@ -21,6 +21,15 @@ export function setToken(value: string): void {
   else sessionStorage.removeItem(TOKEN);
 }
 
+// Whose jobs are listed, of those who may not list all; empty: of all namespaces.
+const NAMESPACE = 'starling.namespace';
+export const chosenNamespace = (): string => sessionStorage.getItem(NAMESPACE) ?? '';
+export function chooseNamespace(value: string): void {
+  if (value) sessionStorage.setItem(NAMESPACE, value);
+  else sessionStorage.removeItem(NAMESPACE);
+}
+export const jobsPath = (ns: string): string => (ns ? `/v1/namespaces/${encodeURIComponent(ns)}/jobs` : '/v1/jobs');
+
 export class Refused extends Error {
   constructor(readonly problem: Problem) {
     super(problem.detail || problem.title);

@@ -4,7 +4,7 @@ import { createContext } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
 
 import { Trouble } from './parts';
-import { ask, onSignedOut, Refused, setToken, token } from './rest';
+import { ask, chooseNamespace, onSignedOut, Refused, setToken, token } from './rest';
 
 export interface Abilities {
   history: boolean;
@@ -51,6 +51,7 @@ export function useSession(): Session {
   };
   const signOut = () => {
     setToken('');
+    chooseNamespace('');
     setState({ who: '', known: true, abilities: NOTHING, error: null });
   };
   useEffect(
@@ -87,8 +88,9 @@ export function SignIn({ session }: { session: Session }) {
     <main class="narrow" tabIndex={-1}>
       <h1>Sign in</h1>
       <p>
-        Run <code>starling up</code> in a terminal and open the link that it prints, or paste the token that lies in{' '}
-        <code>api.token</code> of Starling’s home.
+        On one machine: run <code>starling up</code> in a terminal and open the link that it prints, or paste the token
+        that lies in <code>api.token</code> of Starling’s home. In a cluster: paste the token of a service account, such
+        as <code>kubectl create token NAME</code> prints.
       </p>
       <form onSubmit={submit}>
         <label for="token">Token</label>

@@ -192,8 +192,10 @@ export function fractionOfSummary(text: string | undefined): number | undefined 
   return Math.min(1, Number(parts[1]) / Number(parts[2]));
 }
 
-// Which chart a metric belongs to.
-export function panelOf(metric: string): 'loss' | 'speed' | 'quality' {
+// Which chart a metric belongs to. Bytes of the exchange have none: each worker that reports counts
+// from its own beginning, and beside shares from 0 to 1 they would flatten these.
+export function panelOf(metric: string): 'loss' | 'speed' | 'quality' | 'none' {
+  if (metric.startsWith('exchange/')) return 'none';
   if (metric === 'samplesPerSecond') return 'speed';
   return metric.split('/').pop() === 'loss' ? 'loss' : 'quality';
 }

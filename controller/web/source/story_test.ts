@@ -5,7 +5,17 @@ import { test } from 'node:test';
 import { EventParser } from './events';
 import { formatClock, formatNumber, formatSeconds, parseDuration } from './format';
 import { readPlace, writePlace } from './place';
-import { beginOfCurves, explain, fractionOf, livesOf, mergeCurves, rememberPods, sharesOf, stateOf } from './story';
+import {
+  beginOfCurves,
+  explain,
+  fractionOf,
+  livesOf,
+  mergeCurves,
+  panelOf,
+  rememberPods,
+  sharesOf,
+  stateOf,
+} from './story';
 import type { Job, JobStatus, Pod } from './types';
 
 const START = '2026-11-22T12:00:00Z';
@@ -231,4 +241,9 @@ test('a place survives its address', () => {
   assert.equal(writePlace({ job: 'default/digits' }), '/?job=default/digits');
   assert.deepEqual(readPlace(writePlace(place).slice(1)), place);
   assert.equal(writePlace({}), '/');
+});
+
+test('each metric has its chart, and bytes of the exchange have none', () => {
+  const metrics = ['loss', 'validation/loss', 'samplesPerSecond', 'validation/accuracy', 'exchange/sentBytes'];
+  assert.deepEqual(metrics.map(panelOf), ['loss', 'loss', 'speed', 'quality', 'none']);
 });

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 
 import { Go, Trouble } from './parts';
 import { useNavigation } from './place';
-import { ask, jobPath, Refused } from './rest';
+import { ask, chosenNamespace, jobPath, Refused } from './rest';
 import { yamlOf } from './tabs';
 import type { Job } from './types';
 
@@ -115,7 +115,7 @@ function Said({ verdict }: { verdict: Verdict }) {
 
 export function SubmitView() {
   const { place, go } = useNavigation();
-  const [ns, setNs] = useState(place.job.split('/')[0] || 'default');
+  const [ns, setNs] = useState(place.job.split('/')[0] || chosenNamespace() || 'default');
   const [text, setText] = useState(place.job ? '' : EXAMPLE);
   const [error, setError] = useState<unknown>(null);
   const [busy, setBusy] = useState(false);
