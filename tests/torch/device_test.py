@@ -23,7 +23,7 @@ import standin  # noqa: E402
 
 import starling.torch  # noqa: E402
 from starling.torch import _device, _gradients, _reproducible, _sharded  # noqa: E402
-from starling.torch._device import Copies, CudaLane, Lane  # noqa: E402
+from starling.torch._device import Copies, CudaTransfer, Transfer  # noqa: E402
 from starling.torch._diloco import DiLoCo, Outer  # noqa: E402
 from starling.torch._gradients import Gradients  # noqa: E402
 from starling.torch._state import Segment, State  # noqa: E402
@@ -316,13 +316,13 @@ class GradientsOfADevice(unittest.TestCase):
 
     def test_that_are_sparse_are_refused_by_name(self):
         place = _gradients._Place("table", torch.nn.Parameter(torch.zeros(2, 2)), 0, 0)
-        place.lane = Lane()
+        place.transfer = Transfer()
         sparse = torch.sparse_coo_tensor(torch.tensor([[0]]), torch.ones(1, 2), (2, 2))
         with self.assertRaisesRegex(RuntimeError, "the gradient of table is sparse"):
             Gradients._add(place, sparse, 1.0)
 
 
-class LateLane(Lane):
+class LateTransfer(Transfer):
     """A device that copies when somebody looks for the second time, or waits."""
 
     honest = True
@@ -359,26 +359,26 @@ class LateLane(Lane):
 @on_device
 class Overlap(unittest.TestCase):
     def step(self):
-        with mock.patch.object(_gradients, "lane_of", lambda device: LateLane()):
+        with mock.patch.object(_gradients, "transfer_of", lambda device: LateTransfer()):
             return Exchanged([DEVICE]).step((1.0, slice(None)))
 
     def test_a_bucket_is_handed_over_when_it_has_arrived_during_backward_or_at_its_end(self):
         found = self.step()
         self.assertEqual(Exchanged([CPU]).step((1.0, slice(None))).found(), found.found())
-        lane, = {place.lane for place in found.gradients._places}
+        transfer, = {place.transfer for place in found.gradients._places}
         buckets = len(found.library.sizes) - 1
-        self.assertLess(lane.waits, buckets, "some had arrived before the end of backward")
-        self.assertGreater(lane.waits, 0, "the last ones were waited for")
+        self.assertLess(transfer.waits, buckets, "some had arrived before the end of backward")
+        self.assertGreater(transfer.waits, 0, "the last ones were waited for")
         self.assertEqual([*range(buckets + 1), "reduce"], found.library.said)
         self.assertTrue(all(place.sum is None for place in found.gradients._places), "nothing is kept")
 
     def test_control_a_bucket_that_is_handed_over_before_it_has_arrived_is_another(self):
-        with mock.patch.object(LateLane, "honest", False):
+        with mock.patch.object(LateTransfer, "honest", False):
             found = self.step()
         self.assertNotEqual(Exchanged([CPU]).step((1.0, slice(None))).found(), found.found())
 
     def test_what_an_interrupted_backward_has_left_behind_is_not_handed_over(self):
-        with mock.patch.object(_gradients, "lane_of", lambda device: LateLane()):
+        with mock.patch.object(_gradients, "transfer_of", lambda device: LateTransfer()):
             found = Exchanged([DEVICE])
 
             def fail(_):
@@ -400,7 +400,7 @@ class Overlap(unittest.TestCase):
 class Cuda(unittest.TestCase):
     """What CUDA is asked, in which order; no GPU is here."""
 
-    def lane(self, told):
+    def transfer(self, told):
         class Stream:
             def __init__(self, name):
                 self.name = name
@@ -436,22 +436,22 @@ class Cuda(unittest.TestCase):
 
     def test_a_copy_waits_for_the_kernels_before_it_and_its_event_stands_behind_it(self):
         told = []
-        cuda, patches = self.lane(told)
+        cuda, patches = self.transfer(told)
         with patches:
-            lane = _device.lane_of(cuda)
-            self.assertIsInstance(lane, CudaLane)
+            transfer = _device.transfer_of(cuda)
+            self.assertIsInstance(transfer, CudaTransfer)
             into = mock.Mock(device=CPU)
             into.copy_.side_effect = lambda source, non_blocking: told.append(f"copy, host goes on: {non_blocking}")
-            lane.carry("w", into, mock.Mock(device=cuda))
-            mark = lane.mark()
-            self.assertTrue(lane.passed(mark))
-            lane.wait(mark)
+            transfer.carry("w", into, mock.Mock(device=cuda))
+            mark = transfer.mark()
+            self.assertTrue(transfer.passed(mark))
+            transfer.wait(mark)
         self.assertEqual(["side waits for current", "in side", "copy, host goes on: True", "out of side",
                           "event in side", "host waits for event"], told)
 
     def test_the_state_is_copied_behind_all_kernels_and_before_anybody_reads(self):
         told = []
-        cuda, patches = self.lane(told)
+        cuda, patches = self.transfer(told)
         segments = [Segment("w", torch.ones(40_000), True), Segment("v", torch.ones(3), True)]
         with patches, mock.patch.object(_device, "on_host", return_value=False), \
                 mock.patch.object(_device, "devices_of", return_value=[cuda]), \

@@ -3,12 +3,12 @@
 
 The library reads and writes memory of the host alone. What lies on a device therefore has a copy there:
 the state one for each of its tensors, which is brought up to date when somebody needs it (Copies), and
-gradients the library's flat memory, to which they go while backward is still busy (Lane).
+gradients the library's flat memory, to which they go while backward is still busy (Transfer).
 
 Any kind of device that PyTorch copies to and from will do: its copies wait for its kernels. On CUDA copies
 and backward run at the same time: the host's memory is page-locked, copies of gradients have a stream of
 their own, and events tell which of them are done. To do the same for another kind of device: a class
-beside CudaLane, and a line in lane_of and in page_lock.
+beside CudaTransfer, and a line in transfer_of and in page_lock.
 """
 from __future__ import annotations
 
@@ -127,8 +127,8 @@ class Copies:
         settle(self._devices)
 
 
-class Lane:
-    """The way of gradients from a device to the host, in order. Here each copy is done when carry returns."""
+class Transfer:
+    """Brings gradients from a device to the host, in order. Here each copy is done when carry returns."""
 
     def carry(self, name: str, into: torch.Tensor, source: torch.Tensor) -> None:
         """Begins a copy; `source` is kept as it is until the next mark is passed."""
@@ -146,7 +146,7 @@ class Lane:
         """Until it is."""
 
 
-class CudaLane(Lane):
+class CudaTransfer(Transfer):
     """A stream of its own, which waits for the kernels that make what it copies, and for no others."""
 
     def __init__(self, device: torch.device) -> None:
@@ -171,8 +171,8 @@ class CudaLane(Lane):
         mark.synchronize()
 
 
-def lane_of(device: torch.device) -> Lane:
-    return CudaLane(device) if device.type == "cuda" else Lane()
+def transfer_of(device: torch.device) -> Transfer:
+    return CudaTransfer(device) if device.type == "cuda" else Transfer()
 
 
 def cuda_devices() -> list[int]:

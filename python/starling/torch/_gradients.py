@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Sequence
 
 import torch
 
-from starling.torch._device import Lane, copy, devices_of, lane_of, page_lock, settle_here
+from starling.torch._device import Transfer, copy, devices_of, page_lock, settle_here, transfer_of
 
 COMMITTED = 1  # what the library's reduction says
 
@@ -34,17 +34,17 @@ class _Place:
         self.begin = begin
         self.bucket = bucket
         self.view: torch.Tensor
-        self.lane: Lane | None = None          # to there, from a device
+        self.transfer: Transfer | None = None  # to there, from a device
         self.sum: torch.Tensor | None = None   # on the device, until it has arrived
         self.written = False  # it had a gradient in this step
         self.left = False     # and nothing more is added to it
 
 
-class _Flight(NamedTuple):
-    """A bucket on its way: what tells when each lane has brought its part."""
+class _OnItsWay(NamedTuple):
+    """A bucket on its way: what tells when each transfer has brought its part."""
 
     bucket: int
-    marks: list[tuple[Lane, Any]]
+    marks: list[tuple[Transfer, Any]]
 
 
 class Gradients:
@@ -69,9 +69,9 @@ class Gradients:
         self._nodes: list[Any] = []  # kept, or hooks on them would go
         self._lock = threading.Lock()  # of hooks
         self._devices = devices_of([one.parameter for one in self._places] + self._buffers)
-        self._lanes: list[Lane] = []
-        self._lanes_of: list[list[Lane]] = [[] for _ in self._sizes]  # by bucket
-        self._flights: collections.deque[_Flight] = collections.deque()
+        self._transfers: list[Transfer] = []
+        self._transfers_of: list[list[Transfer]] = [[] for _ in self._sizes]  # by bucket
+        self._on_their_way: collections.deque[_OnItsWay] = collections.deque()
         self._flat = torch.empty(0)
         self._weight = 0.0      # of the part at hand
         self._sum = 0.0         # of those before
@@ -103,12 +103,12 @@ class Gradients:
         for device in self._devices:
             if page_lock(self._flat, device):
                 break  # for all of them
-        lanes = {device: lane_of(device) for device in self._devices}
-        self._lanes = list(lanes.values())
+        transfers = {device: transfer_of(device) for device in self._devices}
+        self._transfers = list(transfers.values())
         for place in self._places:
-            place.lane = lanes.get(place.parameter.device)
-            if place.lane is not None and place.lane not in self._lanes_of[place.bucket]:
-                self._lanes_of[place.bucket].append(place.lane)
+            place.transfer = transfers.get(place.parameter.device)
+            if place.transfer is not None and place.transfer not in self._transfers_of[place.bucket]:
+                self._transfers_of[place.bucket].append(place.transfer)
             end = place.begin + place.parameter.numel()
             place.view = self._view(place.name, place.parameter,
                                     self._flat[place.begin:end].view(place.parameter.shape))
@@ -147,9 +147,9 @@ class Gradients:
         """A step begins, which has so many parts: what they add up to is so many times their mean, as
         with one process that calls backward so often."""
         if any(place.sum is not None for place in self._places):
-            self._land()  # a backward pass has raised an error
-            for lane in self._lanes:
-                lane.wait(lane.mark())
+            self._await_all()  # a backward pass has raised an error
+            for transfer in self._transfers:
+                transfer.wait(transfer.mark())
         self._waiting = list(self._counts)
         for place in self._places:
             place.written = place.left = False
@@ -204,39 +204,40 @@ class Gradients:
             place.written = place.written or gradient is not None
             if self._left > 0:
                 return
-            if place.lane is not None and place.sum is not None:
-                place.lane.carry(f"the gradient of {place.name}", place.view, place.sum)
+            if place.transfer is not None and place.sum is not None:
+                place.transfer.carry(f"the gradient of {place.name}", place.view, place.sum)
         place.left = True
         self._waiting[place.bucket] -= 1
         if self._waiting[place.bucket] == 0:
             self._hand_over(place.bucket)
 
     def _hand_over(self, bucket: int) -> None:
-        self._flights.append(_Flight(bucket, [(lane, lane.mark()) for lane in self._lanes_of[bucket]]))
-        while self._flights and all(lane.passed(mark) for lane, mark in self._flights[0].marks):
-            self._arrived(self._flights.popleft())
+        marks = [(one, one.mark()) for one in self._transfers_of[bucket]]
+        self._on_their_way.append(_OnItsWay(bucket, marks))
+        while self._on_their_way and all(one.passed(mark) for one, mark in self._on_their_way[0].marks):
+            self._arrived(self._on_their_way.popleft())
 
-    def _arrived(self, flight: _Flight) -> None:
-        if flight.marks:
+    def _arrived(self, it: _OnItsWay) -> None:
+        if it.marks:
             for place in self._places:
-                place.sum = None if place.bucket == flight.bucket else place.sum
-        self._run.ready(flight.bucket)
+                place.sum = None if place.bucket == it.bucket else place.sum
+        self._run.ready(it.bucket)
 
-    def _land(self) -> list[_Flight]:
+    def _await_all(self) -> list[_OnItsWay]:
         """Waits for all that are on their way."""
-        landed = list(self._flights)
-        self._flights.clear()
-        for flight in landed:
-            for lane, mark in flight.marks:
-                lane.wait(mark)
-        return landed
+        arrived = list(self._on_their_way)
+        self._on_their_way.clear()
+        for it in arrived:
+            for transfer, mark in it.marks:
+                transfer.wait(mark)
+        return arrived
 
     @staticmethod
     def _add(place: _Place, gradient: torch.Tensor, weight: float) -> None:
         if gradient.is_sparse:
             raise RuntimeError(f"the gradient of {place.name} is sparse; make it dense (sparse=False): "
                                "sums travel as a whole")
-        if place.lane is not None:
+        if place.transfer is not None:
             if place.sum is None:
                 place.sum = gradient.float() * weight
             else:
@@ -260,8 +261,8 @@ class Gradients:
                 self._write(place)
         with torch.no_grad():
             self._write_beside(had)
-        for flight in self._land():
-            self._arrived(flight)
+        for it in self._await_all():
+            self._arrived(it)
         self._run.ready(self._last)
         self.committed = self._run.reduce(self._sum) == COMMITTED
         with torch.no_grad():
