@@ -59,7 +59,7 @@ TEST(Resolve, FillsListsThatHaveADefault) {
 }
 
 TEST(Resolve, DefaultIsBelowPresetIsBelowFile) {
-  EXPECT_EQ(Resolved({}).exchange().all_reduce().bucket_bytes(), 1 << 20);
+  EXPECT_EQ(Resolved({}).exchange().all_reduce().algorithm(), v1alpha1::ALL_REDUCE_ALGORITHM_AUTO);
   const auto preset = Resolved({"spec.preset=horovod"});
   EXPECT_EQ(preset.exchange().all_reduce().bucket_bytes(), 64 << 20);
   EXPECT_EQ(preset.exchange().all_reduce().algorithm(), v1alpha1::ALL_REDUCE_ALGORITHM_RING);

@@ -2,6 +2,7 @@
 #include "trainer/exchange/bucket_tuner.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace starling::exchange {
@@ -34,6 +35,9 @@ std::vector<ranges::Range<int>> MergedTo(std::size_t bytes,
 
 BucketTuner::BucketTuner(const std::vector<std::size_t>& bucket_bytes)
     : plans_{{kLeastMerged, MergedTo(0, bucket_bytes)}} {
+  const std::size_t whole =
+      std::accumulate(bucket_bytes.begin(), bucket_bytes.end(), std::size_t{0});
+  if (whole <= kLeastMerged) return;
   for (std::size_t bytes = 2 * kLeastMerged; bytes <= kMostMerged; bytes *= 2) {
     std::vector<ranges::Range<int>> merged = MergedTo(bytes, bucket_bytes);
     if (merged != plans_.back().merged) plans_.push_back({bytes, std::move(merged)});

@@ -31,8 +31,8 @@ class BucketTuner {
   // says otherwise.
   explicit BucketTuner(const std::vector<std::size_t>& bucket_bytes);
 
-  // A view begins. `tune`: else, or where there is nothing to choose, each bucket travels by
-  // itself.
+  // A view begins. `tune`: else, or where there is nothing to choose (all are no larger than the
+  // least size together), each bucket travels by itself.
   void Begin(bool tune);
 
   // Whether sizes are still being tried out: then all ranks tell how long their steps take.

@@ -123,9 +123,9 @@ TEST(BucketTuner, DisturbedStepsDoNotDecide) {
   }
 }
 
-TEST(BucketTuner, WhereOneBucketIsAllNothingIsTried) {
+TEST(BucketTuner, WhereThereIsNothingToChooseNothingIsTried) {
   for (const std::vector<std::size_t>& buckets :
-       {std::vector<std::size_t>{}, {0}, {40 * kMega}, {70 * kMega, 80 * kMega}}) {
+       {std::vector<std::size_t>{}, {0}, {40 * kMega}, {70 * kMega, 80 * kMega}, {1000, 20}}) {
     BucketTuner tuner(buckets);
     tuner.Begin(true);
     EXPECT_FALSE(tuner.trying());
