@@ -112,7 +112,7 @@ std::string TemplateReferencePage() {
   std::set<std::string> done = {v1alpha1::ObjectMeta::descriptor()->full_name()};
   std::string page = kTemplateIntroduction;
   AddMessage(*v1alpha1::TrainingTemplate::descriptor(), documentation, done, page);
-  return page;
+  return absl::StrReplaceAll(page, {{"](#objectmeta)", "](trainingjob.md#objectmeta)"}});
 }
 
 std::string ReferencePage() {

@@ -25,12 +25,9 @@ absl::Status FileError(const absl::Status& status, const std::string& path,
   };
   switch (status.code()) {
     case absl::StatusCode::kNotFound:
-      if (path.find("://") != std::string::npos) {
-        return say("there is no such file; check the URI");
-      }
-      return say(
-          "there is no such file; check the path, which is relative to the job file's folder "
-          "unless it is absolute");
+      // The path is whole by now, wherever the job's own begins.
+      return say(absl::StrCat("there is no such file; check the ",
+                              path.find("://") != std::string::npos ? "URI" : "path"));
     case absl::StatusCode::kInvalidArgument:
       return say("this is not a regular file; name the file itself");
     case absl::StatusCode::kOutOfRange:
