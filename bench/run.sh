@@ -17,6 +17,7 @@ skip() {
 bench/recovery.py
 echo
 bench/step_time.py
+bench/step_time.py --network alexnet64 --network vgg16-64 --rounds 1 --scale 0.4
 echo
 bench/images.py
 echo
