@@ -165,6 +165,28 @@ class HandoverTest : public ::testing::Test {
     program.thread = std::thread([&program] { program.Loop(); });
     return program;
   }
+  // The only member has made a checkpoint, of step `saved`, and crashes; another one goes on from
+  // it, and crashes in the fifth step behind it.
+  void ResumeFrom(std::int64_t& saved) {
+    Begin(Job(1'000'000));
+    Add();
+    cluster_->PublishNow({0});
+    ASSERT_TRUE(cluster_->AwaitStep(0, 10));
+    cluster_->AskForCheckpoint();
+    ASSERT_TRUE(cluster_->Await([&] { return cluster_->TrainingOf(0).has_checkpoint(); }));
+    saved = cluster_->TrainingOf(0).checkpoint().step();
+    cluster_->Crash(0);
+    Add([this, last = saved + 5](const Ticket& ticket) {
+      if (ticket.step == last) cluster_->Crash(1);
+    });
+    cluster_->SetIncarnation(2);
+
+    cluster_->PublishNow({1}, /*restore=*/true);
+
+    ASSERT_TRUE(cluster_->AwaitEnd(1));
+    End();
+  }
+
   // Lets all programs end, after the worker of each has.
   void End() {
     for (std::size_t i = 0; i < programs_.size(); ++i) {
@@ -442,23 +464,9 @@ TEST_F(HandoverTest, AStepWithoutAPortionWaitsUntilTheGradientsBeforeItAreTaken)
 }
 
 TEST_F(HandoverTest, StartsAgainFromACheckpointWhenNobodyIsLeft) {
-  Begin(Job(1'000'000));
-  Add();
-  cluster_->PublishNow({0});
-  ASSERT_TRUE(cluster_->AwaitStep(0, 10));
-  cluster_->AskForCheckpoint();
-  ASSERT_TRUE(cluster_->Await([&] { return cluster_->TrainingOf(0).has_checkpoint(); }));
-  const std::int64_t saved = cluster_->TrainingOf(0).checkpoint().step();
-  cluster_->Crash(0);
-  Program& successor = Add([this, saved](const Ticket& ticket) {
-    if (ticket.step == saved + 5) cluster_->Crash(1);
-  });
-  cluster_->SetIncarnation(2);
-
-  cluster_->PublishNow({1}, /*restore=*/true);
-
-  ASSERT_TRUE(cluster_->AwaitEnd(1));
-  End();
+  std::int64_t saved = 0;
+  ASSERT_NO_FATAL_FAILURE(ResumeFrom(saved));
+  const Program& successor = *programs_[1];
   EXPECT_EQ(successor.replaced, 1);
   EXPECT_EQ(successor.given.front().step, saved + 1);
   ExpectTrained(successor, saved + 4);
@@ -531,23 +539,9 @@ TEST_F(HandoverTest, ACopyThatIsWantedWhileTheProgramComputesIsGivenWhenItComes)
 
 TEST_F(HandoverTest, ACheckpointOfACopyIsOfItsStepAndWhoResumesIsToldOfIt) {
   copied_ = true;
-  Begin(Job(1'000'000));
-  Add();
-  cluster_->PublishNow({0});
-  ASSERT_TRUE(cluster_->AwaitStep(0, 10));
-  cluster_->AskForCheckpoint();
-  ASSERT_TRUE(cluster_->Await([&] { return cluster_->TrainingOf(0).has_checkpoint(); }));
-  const std::int64_t saved = cluster_->TrainingOf(0).checkpoint().step();
-  cluster_->Crash(0);
-  Program& successor = Add([this, saved](const Ticket& ticket) {
-    if (ticket.step == saved + 5) cluster_->Crash(1);
-  });
-  cluster_->SetIncarnation(2);
-
-  cluster_->PublishNow({1}, /*restore=*/true);
-
-  ASSERT_TRUE(cluster_->AwaitEnd(1));
-  End();
+  std::int64_t saved = 0;
+  ASSERT_NO_FATAL_FAILURE(ResumeFrom(saved));
+  const Program& successor = *programs_[1];
   EXPECT_EQ(successor.given.front().step, saved + 1);
   ExpectTrained(successor, saved + 4);
 }
