@@ -113,30 +113,25 @@ class Large(Case):
         self.assertTrue(0 < loss < 100)
 
 
-class AlexNet(Large):
+class Tests:
+    """What each of the networks is to show."""
+
+    def test_over_two_workers_of_which_one_is_killed(self):
+        self.workers(self.MODEL)
+
+    def test_over_parameter_servers_of_which_one_is_killed_and_then_a_worker(self):
+        self.servers(self.MODEL)
+
+    def test_two_batches_of_224_by_224(self):
+        self.full_size(self.MODEL)
+
+
+class AlexNet(Tests, Large):
     MODEL = {"alexnet": {"dropout": 0.1}}
 
-    def test_over_two_workers_of_which_one_is_killed(self):
-        self.workers(self.MODEL)
 
-    def test_over_parameter_servers_of_which_one_is_killed_and_then_a_worker(self):
-        self.servers(self.MODEL)
-
-    def test_two_batches_of_224_by_224(self):
-        self.full_size(self.MODEL)
-
-
-class Vgg16(Large):
+class Vgg16(Tests, Large):
     MODEL = {"vgg16": {"dropout": 0.1}}
-
-    def test_over_two_workers_of_which_one_is_killed(self):
-        self.workers(self.MODEL)
-
-    def test_over_parameter_servers_of_which_one_is_killed_and_then_a_worker(self):
-        self.servers(self.MODEL)
-
-    def test_two_batches_of_224_by_224(self):
-        self.full_size(self.MODEL)
 
 
 if __name__ == "__main__":

@@ -106,6 +106,16 @@ class PytorchCase(Case):
         return {int(os.path.basename(path)): read(path).split()
                 for path in glob.glob(f"{self.told}/*")}
 
+    def all_killed(self, job):
+        """Both members of a job, after some steps: it goes on from a checkpoint to the same model."""
+        command = self.start(job)
+        self.home.await_step(35, self.NAME, command=command)
+        for pid in self.roles(2):
+            self.assertTrue(kill(pid))
+        job = self.finish(command, timeout=300)
+        self.check_audit(self.EPOCHS, self.NAME)
+        self.assertLessEqual(self.distance(job), NEAR)
+
 
 class Loop(PytorchCase):
     def test_one_that_dies_in_the_middle_of_a_step_costs_the_others_nothing(self):
@@ -177,13 +187,7 @@ class Loop(PytorchCase):
         self.assertEqual(1, len({digest for digest, _ in members.values()}))
 
     def test_all_killed_goes_on_from_a_checkpoint(self):
-        command = self.start(self.job(workers=2, delay="50ms"))
-        self.home.await_step(35, self.NAME, command=command)
-        for pid in self.roles(2):
-            self.assertTrue(kill(pid))
-        job = self.finish(command, timeout=300)
-        self.check_audit(self.EPOCHS, self.NAME)
-        self.assertLessEqual(self.distance(job), NEAR)
+        self.all_killed(self.job(workers=2, delay="50ms"))
 
     def test_example_as_it_stands_in_the_tree_reads_ahead_in_processes_of_its_own(self):
         job = self.finish(self.home.start(
@@ -236,13 +240,7 @@ class Device(PytorchCase):
         self.assertEqual(1, len(digests), "equal bit by bit")
 
     def test_all_killed_goes_on_from_a_checkpoint(self):
-        command = self.start(self.program())
-        self.home.await_step(35, self.NAME, command=command)
-        for pid in self.roles(2):
-            self.assertTrue(kill(pid))
-        job = self.finish(command, timeout=300)
-        self.check_audit(self.EPOCHS, self.NAME)
-        self.assertLessEqual(self.distance(job), NEAR)
+        self.all_killed(self.program())
 
     def test_the_bits_of_a_reproducible_job_are_the_same_for_any_number_of_members(self):
         found = set()
