@@ -41,8 +41,8 @@ class Examples(Case):
         return result
 
     def test_mnist(self):
-        result = self.train("mnist.yaml")
-        self.assertEqual((5, 625), (result["epochs"], result["steps"]))
+        result = self.train("mnist.yaml", accuracy=0.98)
+        self.assertEqual((8, 1000), (result["epochs"], result["steps"]))
 
     def test_digits_by_layers_of_ones_own(self):
         self.assertEqual(30, self.train("digits-layers.yaml", accuracy=0.98)["epochs"])
