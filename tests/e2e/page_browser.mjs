@@ -13,7 +13,8 @@ const { chromium } = createRequire(`${tools}/package.json`)('playwright-core');
 const axe = fs.readFileSync(`${tools}/node_modules/axe-core/axe.min.js`, 'utf8');
 const PATIENCE = 40_000;
 
-const jobs = '/v1/namespaces/default/jobs';
+const namespace = process.env.STARLING_NAMESPACE ?? 'default';
+const jobs = `/v1/namespaces/${namespace}/jobs`;
 
 async function rest(method, path, body) {
   const answer = await fetch(base + path, {
@@ -338,7 +339,7 @@ const STORIES = {
     await page.keyboard.press('Enter');
     await page.getByText('This is not allowed').waitFor();
     await accessible(page, 'the jobs of all namespaces, which are not to be seen');
-    await page.getByLabel('Namespace').fill('default');
+    await page.getByLabel('Namespace').fill(namespace);
     await page.keyboard.press('Enter');
     await page.getByText('Nothing trains yet').waitFor();
     await page.getByRole('link', { name: 'New job' }).click();
@@ -347,6 +348,14 @@ const STORIES = {
     await page.getByRole('heading', { name: 'first', exact: true }).waitFor();
     await page.getByRole('link', { name: 'Starling' }).click();
     await page.getByRole('link', { name: 'first', exact: true }).waitFor();
+    return page;
+  },
+
+  // The same where nodes run what is submitted (tests/kube/page_test.py).
+  async trains(browser) {
+    const page = await STORIES.cluster(browser);
+    await page.getByRole('link', { name: 'first', exact: true }).click();
+    await watchCurve(page);
     if (process.env.STARLING_PICTURE) await page.screenshot({ path: process.env.STARLING_PICTURE });
     return page;
   },

@@ -184,22 +184,29 @@ class KubeCase(unittest.TestCase):
         return sum(self.kill_in_pod(pod["metadata"]["name"], "starling-controller", number,
                                     SYSTEM)
                    for pod in self.get("pods", namespace=SYSTEM)
-                   if self.is_controller(pod) and pod["status"].get("phase") == "Running")
+                   if self.component(pod) == "controller" and pod["status"].get("phase") == "Running")
 
     # The operator.
 
     @staticmethod
-    def is_controller(pod):
-        """And not REST's, which is the same program."""
-        return pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "controller"
+    def component(pod):
+        """controller, or api (REST's, which is the same program)."""
+        return pod["metadata"].get("labels", {}).get("app.kubernetes.io/component")
+
+    def operator_pods(self, component):
+        """Its pods that are ready and stay."""
+        return [pod for pod in self.get("pods", namespace=SYSTEM)
+                if self.component(pod) == component and "deletionTimestamp" not in pod["metadata"]
+                and any(found["type"] == "Ready" and found["status"] == "True"
+                        for found in pod["status"].get("conditions", []))]
 
     def controllers(self):
-        """Its pods that are ready and stay, by name."""
-        return {pod["metadata"]["name"]: pod for pod in
-                self.get("pods", namespace=SYSTEM)
-                if self.is_controller(pod) and "deletionTimestamp" not in pod["metadata"]
-                and any(found["type"] == "Ready" and found["status"] == "True"
-                        for found in pod["status"].get("conditions", []))}
+        """Its pods, by name."""
+        return {pod["metadata"]["name"]: pod for pod in self.operator_pods("controller")}
+
+    def rest_pod(self):
+        """One of REST's pods, or None."""
+        return next(iter(self.operator_pods("api")), None)
 
     def leader(self):
         """The name of the controller pod that leads."""

@@ -73,16 +73,6 @@ class ServiceCase(TrainingCase):
                      f"--serviceaccount={self.namespace}:{name}")
         return self.kubectl("create", "token", name).strip()
 
-    def rest_pod(self):
-        """REST's pod that is ready, or None."""
-        for pod in self.get("pods", namespace=SYSTEM):
-            ready = any(found["type"] == "Ready" and found["status"] == "True"
-                        for found in pod["status"].get("conditions", []))
-            if ready and pod["metadata"]["labels"].get("app.kubernetes.io/component") == "api" \
-                    and "deletionTimestamp" not in pod["metadata"]:
-                return pod
-        return None
-
     def client(self, token):
         """Of the one pod, wherever it is."""
         pod = self.wait_for(self.rest_pod, 60, "REST is ready")
