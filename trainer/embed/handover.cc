@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/bytes/bytes.h"
 #include "common/status/macros.h"
+#include "trainer/kernels/span_math.h"
 
 namespace starling::embed {
 namespace {
@@ -193,9 +194,9 @@ absl::StatusOr<Fate> Handover::Reduce(double weight) {
   while (!fate_ && !ended_) changed_.Wait(mutex_);
   held_ = Held::kNothing;
   const Fate fate = fate_.value_or(Fate::kDropped);
-  if (fate == Fate::kCommitted && weight_ > 0) {
-    const auto scale = static_cast<float>(1 / weight_);
-    for (float& gradient : gradients_) gradient *= scale;
+  // Most programs' weights add up to one.
+  if (fate == Fate::kCommitted && weight_ > 0 && weight_ != 1) {
+    kernels::Scale(static_cast<float>(1 / weight_), gradients_);
   }
   return fate;
 }

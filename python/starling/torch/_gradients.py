@@ -36,6 +36,8 @@ class _Place:
         self.view: torch.Tensor
         self.transfer: Transfer | None = None  # to there, from a device
         self.sum: torch.Tensor | None = None   # on the device, until it has arrived
+        # The sum is the parameter's gradient where it lies: else it is copied there.
+        self.lent = False
         self.written = False  # it had a gradient in this step
         self.left = False     # and nothing more is added to it
 
@@ -54,6 +56,8 @@ class Gradients:
     memory is there. `zeros`: gradients of a step that does not count are zeros, for whoever takes their
     absence for a mistake (a GradScaler does); else there are none.
     """
+
+    _lends = True  # its memory to parameters, as their gradients
 
     def __init__(self, run: Any, parameters: Sequence[tuple[str, torch.nn.Parameter]],
                  buffers: Sequence[tuple[str, torch.Tensor]], bucket_bytes: int,
@@ -112,6 +116,8 @@ class Gradients:
             end = place.begin + place.parameter.numel()
             place.view = self._view(place.name, place.parameter,
                                     self._flat[place.begin:end].view(place.parameter.shape))
+            place.lent = (self._lends and place.transfer is None
+                          and place.parameter.dtype == torch.float32)
             self._hook(place)
         self._beside = self._flat[sum(self._sizes[:-1]):]
 
@@ -171,6 +177,12 @@ class Gradients:
     def end(self) -> None:
         """No step: gradients from here on are nobody's business."""
         self._armed = False
+
+    def close(self) -> None:
+        """Training is over, and the library's memory may go: gradients that lie in it are copied."""
+        for place in self._places:
+            if place.lent and place.parameter.grad is not None:
+                place.parameter.grad = place.parameter.grad.clone()
 
     def weigh(self, weight: float) -> None:
         if self._begun:
@@ -300,6 +312,8 @@ class Gradients:
                 gradient.zero_()
             elif not self.committed or share == 0:
                 parameter.grad = None
+            elif place.lent:
+                parameter.grad = place.view
             elif gradient is None:
                 self._set_gradient(parameter, place.view)
             else:

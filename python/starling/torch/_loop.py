@@ -87,9 +87,9 @@ class Loader:
         return Gradients(self._library, parameters, buffers, bucket, zeros=zeros)
 
     def _weight_of(self, step: starling.embed.Step, part: int) -> float:
-        """What the member's gradients count for."""
-        alone = step.members == 1 and self._parts == 1 and not self._reproducible
-        return 1.0 if alone else float(part)
+        """What the member's gradients count for. All members' weights add up to one, so that the sum is
+        the mean as it comes, mostly; the library divides what it is not quite."""
+        return float(part) if self._reproducible else part / step.batch
 
     def _open(self) -> None:
         """The library has started."""
@@ -224,6 +224,7 @@ class Loader:
             self._state.adopt()
         if self._step is None:
             self.over = True
+            self._gradients.close()
             return
         self._state.keep()
         # Dropout and the like depend on the step and on whose share it is, not on who died before.

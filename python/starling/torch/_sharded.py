@@ -189,6 +189,8 @@ class ShardedState(State):
 class ShardedGradients(Gradients):
     """As Gradients, of this process's rows; the flat memory is the group's."""
 
+    _lends = False  # a gradient is cut as its parameter is
+
     def __init__(self, group: ShardGroup, *parts: Any) -> None:
         self._group = group
         super().__init__(*parts)
