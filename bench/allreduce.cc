@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast the ranks of one machine sum up an array: a process a rank, as workers of a job are.
 //
-//   starling-allreduce-bench [--ranks N] [--transport auto|tcp|tls] [--algorithm auto|naive|ring|
+//   starling-allreduce-bench [--ranks N] [--transport auto|tcp|udp|tls] [--algorithm auto|naive|ring|
 //   halving-doubling|recursive-doubling|tree] [--bytes A,B,...] [--seconds S]
 //
 // Prints one JSON object for each size: rank 0's median time of a call, from a barrier to its
@@ -26,6 +26,7 @@
 #include "trainer/collectives/selector.h"
 #include "trainer/transport/mixed_transport.h"
 #include "trainer/transport/tcp_transport.h"
+#include "trainer/transport/udp_transport.h"
 
 namespace starling::bench {
 namespace {
@@ -85,6 +86,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Settin
   options.spin = Must(transport::SpinOfJob());
   const net::Address address{absl::StrCat("127.0.83.", rank + 1), 0};
   options.encrypted = settings.transport == "tls";
+  if (settings.transport == "udp") return transport::OpenUdpTransport(address, options);
   return settings.transport == "auto" ? transport::OpenMixedTransport(address, options)
                                       : transport::OpenTcpTransport(address, options);
 }

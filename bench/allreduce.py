@@ -67,6 +67,7 @@ SIDES = [
     ("Starling", "shm", starling),
     ("Open MPI", "shm", open_mpi),
     ("Starling", "tcp", lambda options: starling(options, "--transport", "tcp")),
+    ("Starling", "udp", lambda options: starling(options, "--transport", "udp")),
     ("Starling", "tls", lambda options: starling(options, "--transport", "tls")),
     ("Open MPI", "tcp", lambda options: open_mpi(
         options, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include",

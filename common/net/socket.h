@@ -5,6 +5,7 @@
 // two processes on one port must be an error, not a lottery.
 #pragma once
 
+#include <cerrno>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -77,6 +78,9 @@ absl::StatusOr<Address> LocalAddress(const FileDescriptor& socket);
 
 // Two connected stream sockets (UNIX domain), for peers inside one process.
 absl::StatusOr<std::pair<FileDescriptor, FileDescriptor>> SocketPair();
+
+// Whether a call that does not block is only to be made again later, by what errno says.
+inline bool NotNow(int error) { return error == EAGAIN || error == EINTR; }
 
 // A status of errno value `error`: "<what>: <text of the error>". Refused, reset, unreachable and
 // address trouble are UNAVAILABLE, lack of descriptors or memory RESOURCE_EXHAUSTED.

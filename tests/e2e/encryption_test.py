@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs whose members encrypt what they send one another, as real processes, with kill -9. They do not
-share memory here, for what stays in memory is not encrypted; STARLING_SHARED_MEMORY sees to it."""
+"""Jobs whose members encrypt what they send one another, or send it in datagrams, as real processes, with
+kill -9. They do not share memory here, for what stays in memory is neither; STARLING_SHARED_MEMORY sees to it."""
 import unittest
 
 import jobs
@@ -10,7 +10,7 @@ from home import kill, until
 EPOCHS = 6
 
 
-def over_tcp(made, *roles):
+def without_shared_memory(made, *roles):
     for role in roles:
         made["spec"]["replicaSpecs"].setdefault(role, {})["template"] = {"spec": {"containers": [
             {"name": "trainer", "env": [{"name": "STARLING_SHARED_MEMORY", "value": "0"}]}]}}
@@ -30,10 +30,11 @@ class Encryption(Case):
         until(lambda: self.transports(name) == {expected}, 60,
               f"updates of {name} travel by {expected}")
 
-    def train(self, name, encryption, transport, victim=None):
+    def train(self, name, data_plane, transport, victim=None):
         """The model's digest, after its transport was seen and the victim was killed."""
-        self.start(over_tcp(jobs.digits(name, workers=3, epochs=EPOCHS, reproducible=True, experiment__stepDelay="50ms",
-                                        dataPlane={"encryption": encryption}), "worker"))
+        self.start(without_shared_memory(
+            jobs.digits(name, workers=3, epochs=EPOCHS, reproducible=True, experiment__stepDelay="50ms",
+                        dataPlane=data_plane), "worker"))
         self.home.await_step(15, name, command=self.command)
         self.await_transport(transport, name)
         if victim:
@@ -44,10 +45,12 @@ class Encryption(Case):
         self.check_audit(EPOCHS, name)
         return self.digest(final)
 
-    def test_same_model_with_encryption_as_without_a_killed_worker_included(self):
-        plain = self.train("plain", "None", "TCP")
-        encrypted = self.train("encrypted", "Tls", "TCP with TLS", victim="encrypted-worker-1")
+    def test_same_model_with_encryption_and_in_datagrams_killed_workers_included(self):
+        plain = self.train("plain", {}, "TCP")
+        encrypted = self.train("encrypted", {"encryption": "Tls"}, "TCP with TLS", "encrypted-worker-1")
         self.assertEqual(plain, encrypted)
+        datagrams = self.train("datagrams", {"protocol": "Udp"}, "UDP", "datagrams-worker-1")
+        self.assertEqual(plain, datagrams)
 
     def test_parameter_servers_train_encrypted_with_one_of_them_killed(self):
         made = jobs.digits("served", workers=2, epochs=8, experiment__stepDelay="50ms",
@@ -55,7 +58,7 @@ class Encryption(Case):
                            exchange={"parameterServer": {"replication": 2}},
                            dataPlane={"encryption": "Tls"})
         made["spec"]["replicaSpecs"]["parameterServer"] = {"replicas": 2, "maxReplicas": 4}
-        self.start(over_tcp(made, "worker", "parameterServer"))
+        self.start(without_shared_memory(made, "worker", "parameterServer"))
         self.home.await_step(15, "served", command=self.command)
         self.await_transport("TCP with TLS", "served")
         pid = until(lambda: self.home.pod_pid("served-parameter-server-1"), 30, "server 1 runs")

@@ -46,6 +46,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   mine.secret = secret;
   mine.spin = spin;
   mine.encrypted = Encrypts(spec);
+  mine.datagrams = spec.data_plane().protocol() == v1alpha1::DATA_PLANE_PROTOCOL_UDP;
   ASSIGN_OR_RETURN(mine.shaping, ShapingOf(spec, options.job_dir));
   mine.share_memory = share_memory && !mine.shaping.enabled();
   return transport::OpenMixedTransport({.host = options.address, .port = net::kDataPort}, mine);

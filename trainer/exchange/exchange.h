@@ -108,7 +108,7 @@ struct Volume {
 // How updates travel in the present view, for people: over what, by which algorithm, and why.
 struct Path {
   std::string exchange = {};   // as in the job file: allReduce
-  std::string transport = {};  // shared memory, TCP, TCP with TLS, or both
+  std::string transport = {};  // shared memory, TCP or UDP (with TLS), or both
   std::string algorithm = {};
   std::string reason = {};
 };

@@ -261,17 +261,19 @@ absl::Status ViewEnded(const absl::Status& status) {
 std::string TransportTo(const transport::Mesh& mesh, std::span<const int> ranks) {
   const std::string network =
       mesh.shaping().enabled() ? absl::StrCat(", ", transport::TextOf(mesh.shaping())) : "";
-  int near = 0, others = 0, encrypted = 0;
+  int near = 0, others = 0, encrypted = 0, datagrams = 0;
   for (const int rank : ranks) {
     if (rank == mesh.rank()) continue;
     ++others;
     if (mesh.SharesMemory(rank)) ++near;
     if (mesh.Encrypts(rank)) ++encrypted;
+    if (mesh.SendsDatagrams(rank)) ++datagrams;
   }
   if (near == others) return absl::StrCat("shared memory", network);
-  const std::string tcp = encrypted == others - near ? "TCP with TLS" : "TCP";
-  if (near == 0) return absl::StrCat(tcp, network);
-  return absl::StrCat("shared memory to ", near, " of ", others, " peers, ", tcp, " to the others",
+  const std::string far = absl::StrCat(datagrams > 0 ? "UDP" : "TCP",
+                                       encrypted == others - near ? " with TLS" : "");
+  if (near == 0) return absl::StrCat(far, network);
+  return absl::StrCat("shared memory to ", near, " of ", others, " peers, ", far, " to the others",
                       network);
 }
 

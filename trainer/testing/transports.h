@@ -19,12 +19,13 @@
 #include "trainer/transport/shm_transport.h"
 #include "trainer/transport/tcp_transport.h"
 #include "trainer/transport/transport.h"
+#include "trainer/transport/udp_transport.h"
 
 namespace starling::transport::testing {
 
 inline net::Deadline Soon() { return net::Deadline::After(clock::Patience(absl::Seconds(60))); }
 
-enum class Kind { kTcp, kInproc, kShm, kMixed, kEncrypted };
+enum class Kind { kTcp, kInproc, kShm, kMixed, kEncrypted, kUdp, kLossyUdp };
 inline std::string KindName(Kind kind) {
   switch (kind) {
     case Kind::kTcp:
@@ -37,6 +38,10 @@ inline std::string KindName(Kind kind) {
       return "Mixed";
     case Kind::kEncrypted:
       return "Encrypted";
+    case Kind::kUdp:
+      return "Udp";
+    case Kind::kLossyUdp:
+      return "LossyUdp";
   }
   return "";
 }
@@ -115,6 +120,10 @@ class Members {
         encrypted.encrypted = true;
         return OpenTcpTransport(address, encrypted);
       }
+      case Kind::kUdp:
+        return OpenUdpTransport(address, options);
+      case Kind::kLossyUdp:  // one datagram in a hundred is lost
+        return OpenUdpTransport(address, options, 0.01);
     }
     return absl::InternalError("no such kind");
   }

@@ -30,7 +30,7 @@ bool SendAnswer(int fd, const std::array<std::byte, kSize>& message) {
 // A parked dialer must not send anything; one that does is dropped like one that has closed.
 bool HasEnded(int fd) {
   std::byte byte;
-  return ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || (errno != EAGAIN && errno != EINTR);
+  return ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || !net::NotNow(errno);
 }
 
 }  // namespace
@@ -215,7 +215,7 @@ Acceptor::Next Acceptor::Advance(Stranger& stranger) const {
       greeted ? std::span<std::byte>(stranger.proof) : std::span<std::byte>(stranger.hello_bytes);
   const ssize_t read = ::recv(stranger.socket.get(), due.data() + stranger.received,
                               due.size() - stranger.received, MSG_DONTWAIT);
-  if (read < 0 && (errno == EAGAIN || errno == EINTR)) return Next::kWait;
+  if (read < 0 && net::NotNow(errno)) return Next::kWait;
   if (read <= 0) return Next::kDrop;
   stranger.received += static_cast<std::size_t>(read);
   if (stranger.received < due.size()) return Next::kWait;

@@ -137,7 +137,7 @@ absl::Status Dialing::TryAgain(absl::Status why) {
 absl::StatusOr<bool> Dialing::Fill(std::span<std::byte> due) {
   const ssize_t read =
       ::recv(socket_.get(), due.data() + received_, due.size() - received_, MSG_DONTWAIT);
-  if (read < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (read < 0 && net::NotNow(errno)) return false;
   if (read <= 0) {
     return absl::UnavailableError("closed the connection during the handshake");
   }

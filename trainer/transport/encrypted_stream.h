@@ -37,6 +37,7 @@ class EncryptedStream final : public Stream {
   int fd() const override { return below_->fd(); }
   bool shares_cores() const override { return below_->shares_cores(); }
   bool encrypted() const override { return true; }
+  bool datagrams() const override { return below_->datagrams(); }
   Overhead TakeOverhead() override;
 
  private:

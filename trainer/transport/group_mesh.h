@@ -42,6 +42,7 @@ class GroupMesh final : public Mesh {
   Traffic traffic(int peer) const override { return below_.traffic(Below(peer)); }
   bool SharesMemory(int peer) const override { return below_.SharesMemory(Below(peer)); }
   bool Encrypts(int peer) const override { return below_.Encrypts(Below(peer)); }
+  bool SendsDatagrams(int peer) const override { return below_.SendsDatagrams(Below(peer)); }
   const Shaping& shaping() const override { return below_.shaping(); }
 
  private:

@@ -104,6 +104,8 @@ class Mesh {
   virtual bool SharesMemory(int peer) const = 0;
   // Whether what goes to and from `peer` is encrypted on its way. Thread-safe.
   virtual bool Encrypts(int peer) const = 0;
+  // Whether it travels in datagrams. Thread-safe.
+  virtual bool SendsDatagrams(int peer) const = 0;
 
   // The network that is emulated between the ranks, if one is.
   virtual const Shaping& shaping() const = 0;

@@ -15,6 +15,7 @@
 #include "trainer/transport/shm_transport.h"
 #include "trainer/transport/stream_transport.h"
 #include "trainer/transport/tcp_transport.h"
+#include "trainer/transport/udp_transport.h"
 #include "trainer/transport/unix_socket.h"
 
 namespace starling::transport {
@@ -30,24 +31,24 @@ std::string NameBeside(const std::string& address, const Options& options) {
 
 class MixedConnector final : public Connector {
  public:
-  MixedConnector(std::unique_ptr<Connector> tcp, Options options)
-      : tcp_(std::move(tcp)), options_(std::move(options)) {}
+  MixedConnector(std::unique_ptr<Connector> far, Options options)
+      : far_(std::move(far)), options_(std::move(options)) {}
 
   absl::StatusOr<net::FileDescriptor> Start(const std::string& address) override {
     auto near = ConnectToName(NameBeside(address, options_));
-    return near.ok() ? std::move(near) : tcp_->Start(address);
+    return near.ok() ? std::move(near) : far_->Start(address);
   }
   absl::Status Result(const net::FileDescriptor& socket, const std::string& address) override {
-    return IsUnixSocket(socket) ? absl::OkStatus() : tcp_->Result(socket, address);
+    return IsUnixSocket(socket) ? absl::OkStatus() : far_->Result(socket, address);
   }
   std::unique_ptr<Fitting> Fit(Connection connection, std::size_t members) override {
-    if (!IsUnixSocket(connection.socket)) return tcp_->Fit(std::move(connection), members);
+    if (!IsUnixSocket(connection.socket)) return far_->Fit(std::move(connection), members);
     return FitSharedMemory(std::move(connection.socket), connection.dialer, members,
                            WithoutMemory::kUseSocket);
   }
 
  private:
-  const std::unique_ptr<Connector> tcp_;
+  const std::unique_ptr<Connector> far_;
   const Options options_;
 };
 
@@ -55,7 +56,10 @@ class MixedConnector final : public Connector {
 
 absl::StatusOr<std::unique_ptr<Transport>> OpenMixedTransport(const net::Address& address,
                                                               Options options) {
-  if (!options.share_memory) return OpenTcpTransport(address, std::move(options));
+  if (!options.share_memory) {
+    return options.datagrams ? OpenUdpTransport(address, std::move(options))
+                             : OpenTcpTransport(address, std::move(options));
+  }
   RETURN_IF_ERROR(CheckOptions(options));
   std::vector<net::FileDescriptor> listeners(1);
   ASSIGN_OR_RETURN(listeners[0], net::Listen(address));
@@ -68,8 +72,10 @@ absl::StatusOr<std::unique_ptr<Transport>> OpenMixedTransport(const net::Address
     log::Warning("no shared memory with members of this machine",
                  {{"error", near.status().ToString()}});
   }
-  auto connector = std::make_unique<MixedConnector>(
-      MakeTcpConnector(net::Address{bound.host, 0}, options.encrypted), options);
+  const net::Address source{bound.host, 0};
+  auto far = options.datagrams ? MakeUdpConnector(source, options.encrypted)
+                               : MakeTcpConnector(source, options.encrypted);
+  auto connector = std::make_unique<MixedConnector>(std::move(far), options);
   return std::make_unique<StreamTransport>(std::move(listeners), shown, std::move(connector),
                                            std::move(options));
 }

@@ -82,7 +82,7 @@ absl::StatusOr<std::optional<Offer>> ReceiveOffer(const net::FileDescriptor& soc
   Offer offer;
   const ssize_t read =
       ReceiveWithFile(socket, std::as_writable_bytes(std::span(&said, 1)), offer.file);
-  if (read < 0 && (errno == EAGAIN || errno == EINTR)) return std::optional<Offer>();
+  if (read < 0 && net::NotNow(errno)) return std::optional<Offer>();
   if (read <= 0) return absl::UnavailableError("closed the connection before it shared its memory");
   if (read != static_cast<ssize_t>(sizeof said) || said.magic != kOfferMagic ||
       (said.has_file != 0) != offer.file.valid()) {

@@ -99,7 +99,7 @@ void ShmStream::EmptySocket() {
   for (int i = 0; i < 1024; ++i) {
     const ssize_t read = ReceiveWithFile(socket_, rings, file_);
     if (read > 0) continue;
-    ended_ = ended_ || read == 0 || (errno != EAGAIN && errno != EINTR);
+    ended_ = ended_ || read == 0 || !net::NotNow(errno);
     return;
   }
 }

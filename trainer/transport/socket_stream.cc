@@ -18,8 +18,6 @@ absl::Status Failed(std::string_view what, int error) {
       absl::StrCat(std::string(what), ": ", std::generic_category().message(error)));
 }
 
-bool NotNow(int error) { return error == EAGAIN || error == EINTR; }
-
 }  // namespace
 
 absl::StatusOr<std::size_t> SocketStream::Write(std::span<const iovec> pieces) {
@@ -28,7 +26,7 @@ absl::StatusOr<std::size_t> SocketStream::Write(std::span<const iovec> pieces) {
   message.msg_iovlen = pieces.size();
   const ssize_t written = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (written >= 0) return static_cast<std::size_t>(written);
-  if (NotNow(errno)) return 0;
+  if (net::NotNow(errno)) return 0;
   return Failed("cannot send", errno);
 }
 
@@ -38,7 +36,7 @@ absl::StatusOr<std::size_t> SocketStream::Read(std::span<const iovec> pieces) {
   if (read == 0) {
     return absl::UnavailableError("the connection ended without a farewell: the process is gone");
   }
-  if (NotNow(errno)) return 0;
+  if (net::NotNow(errno)) return 0;
   return Failed("cannot receive", errno);
 }
 

@@ -8,7 +8,7 @@
 namespace starling::transport {
 
 // Confined to its link.
-class SocketStream final : public Stream {
+class SocketStream : public Stream {
  public:
   explicit SocketStream(net::FileDescriptor socket) : socket_(std::move(socket)) {}
 

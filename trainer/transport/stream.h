@@ -2,8 +2,9 @@
 // What carries the bytes of one link, once both ends have recognised one another.
 //
 // Links (frames, tags, farewells), the mesh, shaping and the ledger know nothing else of a kind of
-// transport. There are two: SocketStream, the connection itself, and ShmStream, a pair of rings in
-// shared memory beside it; EncryptedStream lies over another. To add one, implement Stream and let
+// transport. There are two: SocketStream, the connection itself or a way to who sends datagrams
+// (udp_relay.h), and ShmStream, a pair of rings in shared memory beside it; EncryptedStream lies over
+// another. To add one, implement Stream and let
 // a Connector (dialing.h) fit it.
 #pragma once
 
@@ -65,6 +66,7 @@ class Stream {
   // Whether the peer computes on the same cores as we, and can share memory with us.
   virtual bool shares_cores() const = 0;
   virtual bool encrypted() const { return false; }
+  virtual bool datagrams() const { return false; }
   // What the stream itself has added since the last call.
   virtual Overhead TakeOverhead() { return {}; }
 

@@ -60,6 +60,9 @@ class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
   Traffic traffic(int peer) const override;
   bool SharesMemory(int peer) const override { return near_[static_cast<std::size_t>(peer)]; }
   bool Encrypts(int peer) const override { return encrypted_[static_cast<std::size_t>(peer)]; }
+  bool SendsDatagrams(int peer) const override {
+    return datagrams_[static_cast<std::size_t>(peer)];
+  }
   const Shaping& shaping() const override { return shaping_; }
 
  private:
@@ -128,6 +131,7 @@ class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
   const int rank_;
   const std::vector<bool> near_;       // by rank: shares memory with this one
   const std::vector<bool> encrypted_;  // by rank
+  const std::vector<bool> datagrams_;  // by rank
   const Shaping shaping_;
   const absl::Duration spin_;
   std::vector<std::unique_ptr<TrafficCounter>> counters_;

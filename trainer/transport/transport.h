@@ -7,9 +7,9 @@
 // yet is parked until it does. Whoever cannot prove the secret gets no answer, cannot make us
 // allocate, and is dropped after a short time; there is room for a bounded number of them.
 //
-// Kinds: tcp (OpenTcpTransport in tcp_transport.h), shm (OpenShmTransport in shm_transport.h),
-// mixed of these two (OpenMixedTransport in mixed_transport.h) and inproc (InprocNetwork in
-// inproc_transport.h). All pass transport_contract_test.cc.
+// Kinds: tcp (OpenTcpTransport in tcp_transport.h), udp (udp_transport.h), shm (OpenShmTransport in
+// shm_transport.h), mixed of shm and one of the others (OpenMixedTransport in mixed_transport.h) and
+// inproc (InprocNetwork in inproc_transport.h). All pass transport_contract_test.cc.
 #pragma once
 
 #include <cstddef>
@@ -44,8 +44,10 @@ struct Options {
   // Links that leave this machine are encrypted (TLS 1.3). Members that differ in it refuse each
   // other.
   bool encrypted = false;
-  // Where members can (mixed_transport.h); without it all links are TCP's.
+  // Where members can (mixed_transport.h); without it all links leave this machine, or could.
   bool share_memory = true;
+  // Links that leave this machine are UDP's (udp_transport.h), not TCP's.
+  bool datagrams = false;
 
   int max_half_open = 64;                                 // connections that proved nothing yet
   absl::Duration handshake_timeout = absl::Seconds(2);    // for them to do so

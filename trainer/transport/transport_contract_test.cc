@@ -50,7 +50,7 @@ class TransportContract : public ::testing::TestWithParam<Kind> {};
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TransportContract,
                          ::testing::Values(Kind::kTcp, Kind::kInproc, Kind::kShm, Kind::kMixed,
-                                           Kind::kEncrypted),
+                                           Kind::kEncrypted, Kind::kUdp, Kind::kLossyUdp),
                          [](const auto& kind) { return KindName(kind.param); });
 
 TEST_P(TransportContract, CarriesPayloadsOfEverySize) {

@@ -28,7 +28,7 @@ class TransportViews : public ::testing::TestWithParam<Kind> {};
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TransportViews,
                          ::testing::Values(Kind::kTcp, Kind::kInproc, Kind::kShm, Kind::kMixed,
-                                           Kind::kEncrypted),
+                                           Kind::kEncrypted, Kind::kUdp),
                          [](const auto& kind) { return KindName(kind.param); });
 
 TEST_P(TransportViews, HelloOfALaterViewIsParkedUntilItIsInstalled) {
