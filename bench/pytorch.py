@@ -35,6 +35,7 @@ LOOPS = os.path.join(harness.BENCH, "pytorch_loops.py")
 BATCH = {"mlp": 128, "resnet18": 16, "transformer": 16}
 SAMPLES = {"mlp": 2048, "resnet18": 256, "transformer": 512}
 PAUSE = 0.005  # of a step, where members are killed
+RECOVERS = 120  # seconds that a side is given to make its next step
 # torchft's lighthouse: as it comes, and as fast as it may be.
 LIGHTHOUSES = {"torchft, as it comes": [],
                "torchft, tuned": ["--join_timeout_ms", "200", "--quorum_tick_ms", "20",
@@ -188,7 +189,7 @@ def pause_at_join(steps, joined):
 
 
 def recoveries(make, repeats):
-    side, results, since = make(), [], 0.0
+    side, results, since, stuck = make(), [], 0.0, False
     try:
         for repeat in range(repeats):
             steps = steps_until(side, lambda now, since=since: both_step(now, since), 300)
@@ -197,7 +198,11 @@ def recoveries(make, repeats):
             victim = newest[sorted({step.source for step in steps[-8:]})[repeat % 2]]
             killed_at = time.time()
             kill(victim)
-            steps_until(side, lambda now, at=killed_at, pid=victim: outcome(now, at, pid), 120)
+            try:
+                steps_until(side, lambda now, at=killed_at, pid=victim: outcome(now, at, pid), RECOVERS)
+            except AssertionError:  # nor will it after the next kill
+                stuck = True
+                break
             since = time.time()
             steps = steps_until(side, lambda now, at=since: both_step(now, at, 8), 120)
             found = outcome(steps, killed_at, victim)
@@ -209,7 +214,7 @@ def recoveries(make, repeats):
         lost, repeated = side.lost(results)
     finally:
         side.close()
-    return {"kills": results, "lost": lost, "repeated": repeated}
+    return {"kills": results, "lost": lost, "repeated": repeated, "stuck": stuck}
 
 
 def percentile(values, percent):
@@ -218,6 +223,10 @@ def percentile(values, percent):
 
 
 def show(name, found):
+    if found["stuck"]:
+        print(f"{name:26} made no step within {RECOVERS} s of kill {len(found['kills']) + 1}", flush=True)
+    if not found["kills"]:
+        return
     waits = [one["next_step"] * 1e3 for one in found["kills"]]
     pauses = [one["pause"] * 1e3 for one in found["kills"] if "pause" in one]
     print(f"{name:26} next step p50 {percentile(waits, 50):7.0f} ms  p99 {percentile(waits, 99):7.0f} ms  "
