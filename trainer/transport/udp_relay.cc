@@ -40,7 +40,6 @@ struct Header {
 };
 static_assert(sizeof(Header) == 72);
 
-constexpr std::size_t kBufferBytes = 1 << 20;  // of what one end has sent, and of what it received
 constexpr std::size_t kBatch = 32;             // datagrams of one system call
 constexpr int kBatchesAtOnce = 16;             // of one link: others have their turn between
 constexpr std::size_t kLargest = 64 << 10;     // of a datagram
@@ -81,8 +80,8 @@ class UdpRelay::Relayed {
   explicit Relayed(RelayedLink link)
       : link_(std::move(link)),
         sender_(link_.payload, link_.window / 2),
-        receiver_(kBufferBytes),
-        outgoing_(kBufferBytes) {}
+        receiver_(link_.buffer),
+        outgoing_(link_.buffer) {}
 
   // Moves what can be moved now. `arrived` is room for a batch of datagrams.
   void Drive(Nanoseconds now, std::span<std::byte> arrived, const std::function<bool()>& is_lost) {
@@ -172,7 +171,7 @@ class UdpRelay::Relayed {
       if (written <= 0) continue;
       receiver_.Consume(static_cast<std::size_t>(written));
       // The peer may have filled all the room that it knows of.
-      owes_ = owes_ || receiver_.acknowledgement().limit >= told_limit_ + kBufferBytes / 2;
+      owes_ = owes_ || receiver_.acknowledgement().limit >= told_limit_ + link_.buffer / 2;
     }
   }
 

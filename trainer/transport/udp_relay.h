@@ -29,6 +29,7 @@ struct RelayedLink {
   std::uint64_t peer_key = 0;     // in each of the peer's; others are dropped
   std::size_t payload = 0;        // bytes of a datagram, at most
   std::size_t window = 0;         // bytes that the peer's socket holds at once
+  std::size_t buffer = 0;         // bytes that are kept until they are acknowledged, or read
 };
 
 // Thread-safe.

@@ -71,7 +71,8 @@ class UdpRelayTest : public ::testing::Test {
                 .own_key = kOwnKey,
                 .peer_key = kPeerKey,
                 .payload = 1000,
-                .window = 100'000});
+                .window = 100'000,
+                .buffer = 1 << 20});
   }
 
   void Say(const Datagram& header, std::string_view payload) {
@@ -184,10 +185,31 @@ TEST(UdpRelay, EndsThoughThePeerNeverAnswers) {
                .own_key = kOwnKey,
                .peer_key = kPeerKey,
                .payload = 1000,
-               .window = 100'000});
+               .window = 100'000,
+                .buffer = 1 << 20});
     ASSERT_EQ(::send(pair.first.get(), "unheard", 7, 0), 7);
   }
   EXPECT_GE(absl::Now() - begin, absl::Seconds(2)) << "a peer that is slow is waited for";
+}
+
+TEST(UdpRelay, EncryptionGoesOverIt) {
+  Options options;
+  options.share_memory = false;
+  options.datagrams = true;
+  options.encrypted = true;
+  testing::Members members(testing::Kind::kMixed, 3, options);
+  const auto meshes = members.OpenAll(1);
+  testing::OnEachRank(3, [&](int rank) {
+    Mesh& mesh = *meshes[rank];
+    EXPECT_TRUE(mesh.Encrypts((rank + 1) % 3));
+    EXPECT_TRUE(mesh.SendsDatagrams((rank + 1) % 3));
+    const std::vector<std::byte> mine(3'000'000, static_cast<std::byte>(rank));
+    std::vector<std::byte> theirs(mine.size());
+    const Ticket sent = mesh.PostSend((rank + 1) % 3, {1, 20}, mine);
+    EXPECT_EQ(mesh.Receive((rank + 2) % 3, {1, 20}, theirs, Soon()), absl::OkStatus());
+    EXPECT_EQ(mesh.Wait(sent, Soon()), absl::OkStatus());
+    EXPECT_EQ(theirs, std::vector<std::byte>(mine.size(), static_cast<std::byte>((rank + 2) % 3)));
+  });
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "common/status/macros.h"
 #include "trainer/transport/encrypted_stream.h"
 #include "trainer/transport/fitting.h"
+#include "trainer/transport/shm_segment.h"
 #include "trainer/transport/stream_transport.h"
 #include "trainer/transport/tcp_transport.h"
 #include "trainer/transport/udp_relay.h"
@@ -104,8 +105,8 @@ class RelayedStream final : public SocketStream {
 
 class UdpFitting final : public Fitting {
  public:
-  UdpFitting(Connection connection, std::shared_ptr<UdpRelay> relay)
-      : connection_(std::move(connection)), relay_(std::move(relay)) {}
+  UdpFitting(Connection connection, std::size_t members, std::shared_ptr<UdpRelay> relay)
+      : connection_(std::move(connection)), members_(members), relay_(std::move(relay)) {}
 
   absl::StatusOr<std::unique_ptr<Stream>> Step() override {
     if (!datagrams_.valid()) RETURN_IF_ERROR(Introduce());
@@ -122,7 +123,8 @@ class UdpFitting final : public Fitting {
                  .own_key = KeyOf(key, connection_.dialer),
                  .peer_key = KeyOf(key, !connection_.dialer),
                  .payload = payload,
-                 .window = peer_.window});
+                 .window = peer_.window,
+                 .buffer = RingBytesFor(members_)});
     return std::make_unique<RelayedStream>(std::move(pair.second), std::move(relay_));
   }
   int fd() const override { return connection_.socket.get(); }
@@ -164,6 +166,7 @@ class UdpFitting final : public Fitting {
   }
 
   Connection connection_;
+  const std::size_t members_;
   std::shared_ptr<UdpRelay> relay_;
   net::FileDescriptor datagrams_;
   Introduction peer_;
@@ -182,8 +185,8 @@ class UdpConnector final : public Connector {
   absl::Status Result(const net::FileDescriptor& socket, const std::string& address) override {
     return tcp_->Result(socket, address);
   }
-  std::unique_ptr<Fitting> Fit(Connection connection, std::size_t) override {
-    return std::make_unique<UdpFitting>(std::move(connection), relay_);
+  std::unique_ptr<Fitting> Fit(Connection connection, std::size_t members) override {
+    return std::make_unique<UdpFitting>(std::move(connection), members, relay_);
   }
 
  private:
