@@ -410,6 +410,8 @@ class DataPlane(TypedDict, total=False):
     # Whether nobody on the way can read and change them. What stays in the memory of one machine
     # needs no encryption and has none. Control is always encrypted.
     encryption: Literal["None", "Tls"]
+    # What carries it between machines.
+    protocol: Literal["Tcp", "Udp"]
 
 
 # Where samples come from: exactly one kind.
@@ -595,7 +597,7 @@ class ExchangePath(TypedDict, total=False):
     exchange: str
     # Why by these.
     reason: str
-    # Shared memory, TCP (with TLS, where spec.dataPlane says so), or both.
+    # Shared memory, TCP or UDP (with TLS, where spec.dataPlane says so), or both.
     transport: str
 
 
