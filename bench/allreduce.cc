@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast the ranks of one machine sum up an array: a process a rank, as workers of a job are.
 //
-//   starling-allreduce-bench [--ranks N] [--transport auto|tcp|udp|tls] [--algorithm auto|naive|ring|
-//   halving-doubling|recursive-doubling|tree] [--bytes A,B,...] [--seconds S]
+//   starling-allreduce-bench [--ranks N] [--transport auto|tcp|udp|tls] [--algorithm
+//   auto|naive|ring| halving-doubling|recursive-doubling|tree] [--bytes A,B,...] [--seconds S]
 //
 // Prints one JSON object for each size: rank 0's median time of a call, from a barrier to its
 // return, and its mean processor time, barrier included. bench/allreduce.py runs it beside its

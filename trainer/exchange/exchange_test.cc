@@ -157,8 +157,10 @@ TEST(AllReduceExchange, ReducesWhileBackwardStillRuns) {
 
 TEST(Exchange, TellsByWhatItReachesItsPeers) {
   const std::vector<int> ranks = {0, 1, 2};
-  const std::pair<Kind, const char*> expected[] = {
-      {Kind::kMixed, "shared memory"}, {Kind::kTcp, "TCP"}, {Kind::kEncrypted, "TCP with TLS"}, {Kind::kUdp, "UDP"}};
+  const std::pair<Kind, const char*> expected[] = {{Kind::kMixed, "shared memory"},
+                                                   {Kind::kTcp, "TCP"},
+                                                   {Kind::kEncrypted, "TCP with TLS"},
+                                                   {Kind::kUdp, "UDP"}};
   for (const auto& [kind, text] : expected) {
     Members members(kind, 3);
     EXPECT_EQ(TransportTo(*members.OpenAll(1)[0], ranks), text);

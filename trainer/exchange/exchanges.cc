@@ -270,8 +270,8 @@ std::string TransportTo(const transport::Mesh& mesh, std::span<const int> ranks)
     if (mesh.SendsDatagrams(rank)) ++datagrams;
   }
   if (near == others) return absl::StrCat("shared memory", network);
-  const std::string far = absl::StrCat(datagrams > 0 ? "UDP" : "TCP",
-                                       encrypted == others - near ? " with TLS" : "");
+  const std::string far =
+      absl::StrCat(datagrams > 0 ? "UDP" : "TCP", encrypted == others - near ? " with TLS" : "");
   if (near == 0) return absl::StrCat(far, network);
   return absl::StrCat("shared memory to ", near, " of ", others, " peers, ", far, " to the others",
                       network);

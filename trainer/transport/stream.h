@@ -3,9 +3,8 @@
 //
 // Links (frames, tags, farewells), the mesh, shaping and the ledger know nothing else of a kind of
 // transport. There are two: SocketStream, the connection itself or a way to who sends datagrams
-// (udp_relay.h), and ShmStream, a pair of rings in shared memory beside it; EncryptedStream lies over
-// another. To add one, implement Stream and let
-// a Connector (dialing.h) fit it.
+// (udp_relay.h), and ShmStream, a pair of rings in shared memory beside it; EncryptedStream lies
+// over another. To add one, implement Stream and let a Connector (dialing.h) fit it.
 #pragma once
 
 #include <sys/uio.h>

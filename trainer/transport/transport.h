@@ -8,8 +8,8 @@
 // allocate, and is dropped after a short time; there is room for a bounded number of them.
 //
 // Kinds: tcp (OpenTcpTransport in tcp_transport.h), udp (udp_transport.h), shm (OpenShmTransport in
-// shm_transport.h), mixed of shm and one of the others (OpenMixedTransport in mixed_transport.h) and
-// inproc (InprocNetwork in inproc_transport.h). All pass transport_contract_test.cc.
+// shm_transport.h), mixed of shm and one of the others (OpenMixedTransport in mixed_transport.h)
+// and inproc (InprocNetwork in inproc_transport.h). All pass transport_contract_test.cc.
 #pragma once
 
 #include <cstddef>

@@ -40,9 +40,9 @@ struct Header {
 };
 static_assert(sizeof(Header) == 72);
 
-constexpr std::size_t kBatch = 32;             // datagrams of one system call
-constexpr int kBatchesAtOnce = 16;             // of one link: others have their turn between
-constexpr std::size_t kLargest = 64 << 10;     // of a datagram
+constexpr std::size_t kBatch = 32;          // datagrams of one system call
+constexpr int kBatchesAtOnce = 16;          // of one link: others have their turn between
+constexpr std::size_t kLargest = 64 << 10;  // of a datagram
 constexpr absl::Duration kLinger = absl::Seconds(3);
 
 Header HeaderOf(std::uint64_t key, const Acknowledgement& told) {
@@ -163,9 +163,9 @@ class UdpRelay::Relayed {
     while (link_.local.valid()) {
       const auto bytes = receiver_.Readable();
       if (bytes.empty()) return;
-      const ssize_t written =
-          local_gone_ ? static_cast<ssize_t>(bytes.size())
-                      : ::send(link_.local.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      const ssize_t written = local_gone_ ? static_cast<ssize_t>(bytes.size())
+                                          : ::send(link_.local.get(), bytes.data(), bytes.size(),
+                                                   MSG_NOSIGNAL | MSG_DONTWAIT);
       if (written < 0 && net::NotNow(errno)) return;
       local_gone_ = local_gone_ || written < 0;  // the link is closed: nobody reads the rest
       if (written <= 0) continue;
@@ -207,7 +207,8 @@ class UdpRelay::Relayed {
         datagram.header.length = static_cast<std::uint32_t>(bytes.end - bytes.begin);
         datagram.header.asks = asks ? 1 : 0;
         const std::size_t place = bytes.begin % outgoing_.size();
-        const std::size_t straight = std::min<std::size_t>(datagram.header.length, outgoing_.size() - place);
+        const std::size_t straight =
+            std::min<std::size_t>(datagram.header.length, outgoing_.size() - place);
         datagram.pieces = {iovec{&datagram.header, sizeof(Header)},
                            iovec{outgoing_.data() + place, straight},
                            iovec{outgoing_.data(), datagram.header.length - straight}};
@@ -228,7 +229,9 @@ class UdpRelay::Relayed {
       }
       if (owes_ && count < kBatch) add({}, false);
       // What the system does not take now is lost to us, like what is lost on the way.
-      if (count > 0) (void)::sendmmsg(link_.datagrams.get(), messages.data(), static_cast<unsigned>(count), MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (count > 0)
+        (void)::sendmmsg(link_.datagrams.get(), messages.data(), static_cast<unsigned>(count),
+                         MSG_DONTWAIT | MSG_NOSIGNAL);
       if (!more) return;
     }
   }

@@ -92,7 +92,8 @@ class UdpRelayTest : public ::testing::Test {
       std::memcpy(&header, bytes.data(), sizeof header);
       EXPECT_EQ(header.key, kOwnKey);
       if (wanted(header)) {
-        return {header, bytes.substr(sizeof header, static_cast<std::size_t>(size) - sizeof header)};
+        return {header,
+                bytes.substr(sizeof header, static_cast<std::size_t>(size) - sizeof header)};
       }
     }
     ADD_FAILURE() << "nothing of the kind was sent";
@@ -186,7 +187,7 @@ TEST(UdpRelay, EndsThoughThePeerNeverAnswers) {
                .peer_key = kPeerKey,
                .payload = 1000,
                .window = 100'000,
-                .buffer = 1 << 20});
+               .buffer = 1 << 20});
     ASSERT_EQ(::send(pair.first.get(), "unheard", 7, 0), 7);
   }
   EXPECT_GE(absl::Now() - begin, absl::Seconds(2)) << "a peer that is slow is waited for";

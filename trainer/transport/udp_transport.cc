@@ -54,7 +54,8 @@ absl::StatusOr<net::FileDescriptor> DatagramSocket(const net::FileDescriptor& co
   // Best effort: with less room more is lost, and sent again.
   (void)::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &kSocketBytes, sizeof kSocketBytes);
   (void)::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof kSocketBytes);
-  // A path that takes less than this host's own links do cuts datagrams; they need not arrive whole.
+  // A path that takes less than this host's own links do cuts datagrams; they need not arrive
+  // whole.
   const int cut = IP_PMTUDISC_DONT;
   if (own.get()->sa_family == AF_INET) {
     (void)::setsockopt(socket.get(), IPPROTO_IP, IP_MTU_DISCOVER, &cut, sizeof cut);

@@ -16,8 +16,8 @@ constexpr Nanoseconds kFirstPatience = 50 * kMillisecond;
 constexpr Nanoseconds kLeastPatience = 10 * kMillisecond;
 constexpr Nanoseconds kMostPatience = 1000 * kMillisecond;
 constexpr std::uint64_t kOvertakenBy = 3;
-constexpr std::size_t kLeastWindow = 2;      // datagrams
-constexpr std::size_t kMostBehind = 64;      // ranges; more are passed over, and sent again
+constexpr std::size_t kLeastWindow = 2;        // datagrams
+constexpr std::size_t kMostBehind = 64;        // ranges; more are passed over, and sent again
 constexpr std::size_t kMostWindow = 64 << 20;  // bytes
 
 }  // namespace
@@ -119,8 +119,8 @@ void DatagramSender::OnTimer(Nanoseconds now) {
 
 std::optional<Nanoseconds> DatagramSender::timer() const {
   if (on_way_.empty()) return std::nullopt;
-  const auto oldest = std::ranges::min_element(
-      on_way_, {}, [](const auto& one) { return one.second.sent; });
+  const auto oldest =
+      std::ranges::min_element(on_way_, {}, [](const auto& one) { return one.second.sent; });
   return oldest->second.sent + patience_;
 }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream of bytes over datagrams that may be lost, repeated or overtaken: what each end remembers.
+// A stream of bytes over datagrams that may be lost, repeated or overtaken: what each end
+// remembers.
 //
 // DatagramSender says which bytes to send next; DatagramReceiver puts them in order. Both are pure:
 // they have no socket, and are told the time. Bytes are numbered from 0. The receiver acknowledges
 // the first byte that it lacks, and the ranges behind it that it has (as TCP's SACK); the sender
-// repeats what three later datagrams have overtaken, or what was not acknowledged in time, and keeps
-// as many bytes on the way as arrive: it doubles them in each round trip until one is lost, then
-// halves them, and adds a datagram in each round trip (RFC 5681, 6298 and, for overtaking, 9002).
+// repeats what three later datagrams have overtaken, or what was not acknowledged in time, and
+// keeps as many bytes on the way as arrive: it doubles them in each round trip until one is lost,
+// then halves them, and adds a datagram in each round trip (RFC 5681, 6298 and, for overtaking,
+// 9002).
 #pragma once
 
 #include <array>
@@ -53,7 +55,9 @@ class DatagramSender {
   // When OnTimer is due; none while nothing is on the way.
   std::optional<Nanoseconds> timer() const;
   // Whether the peer has no room, so that a larger limit may have been lost on the way here.
-  bool blocked(std::uint64_t end) const { return on_way_.empty() && next_ == limit_ && next_ < end; }
+  bool blocked(std::uint64_t end) const {
+    return on_way_.empty() && next_ == limit_ && next_ < end;
+  }
 
   std::uint64_t acknowledged() const { return acknowledged_; }  // all before it has arrived
   std::size_t window() const { return window_; }
@@ -69,22 +73,22 @@ class DatagramSender {
   };
 
   // Of on_way_, by where its bytes begin: it has arrived. Returns the next.
-  std::map<std::uint64_t, Datagram>::iterator Arrived(std::map<std::uint64_t, Datagram>::iterator at,
-                                                      Nanoseconds now);
+  std::map<std::uint64_t, Datagram>::iterator Arrived(
+      std::map<std::uint64_t, Datagram>::iterator at, Nanoseconds now);
   void FindOvertaken();
   void Lose(std::map<std::uint64_t, Datagram>::iterator at);
   void Measure(Nanoseconds round_trip);
 
   const std::size_t payload_;
-  std::size_t window_;              // bytes that may be on the way
-  std::size_t threshold_;           // up to which the window doubles
-  std::uint64_t next_ = 0;          // the first byte never sent
-  std::uint64_t limit_ = 0;         // of the peer's room
+  std::size_t window_;       // bytes that may be on the way
+  std::size_t threshold_;    // up to which the window doubles
+  std::uint64_t next_ = 0;   // the first byte never sent
+  std::uint64_t limit_ = 0;  // of the peer's room
   std::uint64_t acknowledged_ = 0;
-  std::uint64_t order_ = 0;         // of the next datagram
-  std::uint64_t newest_ = 0;        // order of the newest that arrived
-  std::uint64_t recovery_ = 0;      // losses of datagrams before this order have halved the window
-  std::size_t flying_ = 0;          // bytes of on_way_
+  std::uint64_t order_ = 0;     // of the next datagram
+  std::uint64_t newest_ = 0;    // order of the newest that arrived
+  std::uint64_t recovery_ = 0;  // losses of datagrams before this order have halved the window
+  std::size_t flying_ = 0;      // bytes of on_way_
   std::size_t repeated_ = 0;
   std::map<std::uint64_t, Datagram> on_way_;  // by where their bytes begin
   std::map<std::uint64_t, Datagram> lost_;    // to be sent again, likewise

@@ -162,8 +162,7 @@ TEST(UdpWindow, NothingIsSentBeyondThePeersRoom) {
   EXPECT_TRUE(SendAll(sender, 0, 10 * kPayload).empty()) << "before it said that it has any";
   EXPECT_TRUE(sender.blocked(10 * kPayload));
   sender.OnAcknowledgement(0, {.limit = 2 * kPayload + 10});
-  EXPECT_EQ(SendAll(sender, 0, 10 * kPayload).back(),
-            (ByteRange{2 * kPayload, 2 * kPayload + 10}));
+  EXPECT_EQ(SendAll(sender, 0, 10 * kPayload).back(), (ByteRange{2 * kPayload, 2 * kPayload + 10}));
   EXPECT_FALSE(sender.blocked(10 * kPayload)) << "while something is on the way";
 }
 
@@ -184,14 +183,14 @@ TEST(UdpWindow, TheReceiverKeepsWhatHasRoomAndSaysWhatItHas) {
   DatagramReceiver receiver(50);
   receiver.Take(10, part(10, 20));
   receiver.Take(30, part(30, 40));
-  receiver.Take(45, part(45, 51));  // no room for the last of them
+  receiver.Take(45, part(45, 51));                    // no room for the last of them
   receiver.Take(~std::uint64_t{0} - 3, part(0, 10));  // no such place
   EXPECT_TRUE(receiver.Readable().empty());
   Acknowledgement told = receiver.acknowledgement();
   EXPECT_EQ(told.expected, 0U);
   EXPECT_EQ(told.limit, 50U);
-  EXPECT_THAT(told.ranges, ::testing::ElementsAre(ByteRange{10, 20}, ByteRange{30, 40},
-                                                  ByteRange{}, ByteRange{}));
+  EXPECT_THAT(told.ranges, ::testing::ElementsAre(ByteRange{10, 20}, ByteRange{30, 40}, ByteRange{},
+                                                  ByteRange{}));
   receiver.Take(0, part(0, 15));
   receiver.Take(20, part(20, 30));
   EXPECT_EQ(receiver.acknowledgement().expected, 40U);
