@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "common/log/words.h"
 #include "controller/trainingjob/policies.h"
 
 namespace starling::trainingjob {
@@ -23,7 +24,8 @@ v1alpha1::RestartPolicy PolicyOf(const Pass& pass, Role role) {
 }
 
 std::string WithLog(std::string message, const PodExit& exit) {
-  if (!exit.message.empty()) absl::StrAppend(&message, ": ", exit.message);
+  const std::string words = log::WordsOf(exit.message);
+  if (!words.empty()) absl::StrAppend(&message, ": ", words);
   return message;
 }
 
