@@ -19,6 +19,7 @@
 #include "cli/rest_logs.h"
 #include "common/status/macros.h"
 #include "controller/kube/objects.h"
+#include "controller/resources/names.h"
 
 namespace starling::cli {
 namespace {
@@ -112,6 +113,19 @@ absl::StatusOr<bool> IsOver(Session& session, const kube::ObjectKey& key, bool i
   return is_job ? IsFinished(*object) : phase == "Succeeded" || phase == "Failed";
 }
 
+// Empty: there is no such pod now.
+absl::StatusOr<fs::path> FolderOfPodsJob(Session& session, kube::KubeClient& store,
+                                         const kube::ObjectKey& key) {
+  const auto pod = store.Get(kube::kPod, key);
+  if (absl::IsNotFound(pod.status())) return fs::path();
+  RETURN_IF_ERROR(pod.status());
+  const auto job =
+      store.Get(kube::kTrainingJob, {key.ns, kube::LabelOf(*pod, resources::kJobLabel)});
+  if (absl::IsNotFound(job.status())) return fs::path();
+  RETURN_IF_ERROR(job.status());
+  return fs::path(session.home().FolderOf(*job));
+}
+
 absl::Status Logs(Session& session, const Arguments& arguments) {
   std::int64_t lines = -1;
   if (arguments.Has("tail") && (!absl::SimpleAtoi(arguments.Get("tail"), &lines) || lines < 0)) {
@@ -121,12 +135,21 @@ absl::Status Logs(Session& session, const Arguments& arguments) {
   ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());
   const auto job = store->Get(kube::kTrainingJob, key);
   if (!job.ok() && !absl::IsNotFound(job.status())) return job.status();
-  const fs::path job_folder = job.ok() ? session.home().FolderOf(*job) : "";
+  const fs::path jobs = session.home().Jobs() + "/" + key.ns;
+  const auto of_pod = [&](const fs::path&, const fs::path& pod) { return PodOf(pod) == key.name; };
+  fs::path job_folder = job.ok() ? fs::path(session.home().FolderOf(*job)) : fs::path();
+  if (!job.ok()) {
+    ASSIGN_OR_RETURN(job_folder, FolderOfPodsJob(session, *store, key));
+    // Nobody runs it any more: that of the newest job which had such a pod.
+    if (job_folder.empty()) {
+      const auto past = PodFolders(jobs, of_pod);
+      if (!past.empty()) job_folder = past.back().parent_path().parent_path();
+    }
+  }
   const auto find = [&] {
-    return PodFolders(session.home().Jobs() + "/" + key.ns,
-                      [&](const fs::path& of_job, const fs::path& pod) {
-                        return job.ok() ? of_job == job_folder : PodOf(pod) == key.name;
-                      });
+    return PodFolders(jobs, [&](const fs::path& of_job, const fs::path& pod) {
+      return of_job == job_folder && (job.ok() || of_pod(of_job, pod));
+    });
   };
   if (!job.ok() && find().empty() && !store->Get(kube::kPod, key).ok()) {
     return absl::NotFoundError(absl::StrCat("no job or pod \"", key.ToString(), "\""));
