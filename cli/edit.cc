@@ -32,10 +32,14 @@ absl::Status NobodyIsThere(const Session& session) {
       "noted, but no control plane is up to do it: start it with `starling up`");
 }
 
+absl::Status NothingTo(std::string_view verb, const kube::ObjectKey& key) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("job \"", key.name, "\" is finished; there is nothing to ", std::string(verb)));
+}
+
 // The scale subresource speaks of workers.
-absl::Status ScaleServers(kube::KubeClient& store, const kube::ObjectKey& key,
-                          std::int64_t replicas) {
-  ASSIGN_OR_RETURN(const Json job, store.Get(kube::kTrainingJob, key));
+absl::Status ScaleServers(kube::KubeClient& store, const Json& job, std::int64_t replicas) {
+  const kube::ObjectKey key{kube::NamespaceOf(job), kube::NameOf(job)};
   if (!ToMessage(job).spec().exchange().has_parameter_server()) {
     return absl::InvalidArgumentError(
         absl::StrCat("job \"", key.name,
@@ -63,8 +67,10 @@ absl::Status Scale(Session& session, const Arguments& arguments) {
   }
   const kube::ObjectKey key = JobKey(arguments, arguments.names[0]);
   ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());
+  ASSIGN_OR_RETURN(const Json job, store->Get(kube::kTrainingJob, key));
+  if (IsFinished(job)) return NothingTo("scale", key);
   if (role == kServers) {
-    RETURN_IF_ERROR(ScaleServers(*store, key, replicas));
+    RETURN_IF_ERROR(ScaleServers(*store, job, replicas));
     SayDone(session, key, "scaled");
     return absl::OkStatus();
   }
@@ -79,9 +85,7 @@ absl::StatusOr<Json> SetSuspend(Session& session, const kube::ObjectKey& key, bo
   ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());
   ASSIGN_OR_RETURN(const Json job, store->Get(kube::kTrainingJob, key));
   if (IsFinished(job)) {
-    return absl::FailedPreconditionError(absl::StrCat("job \"", key.name,
-                                                      "\" is finished; there is nothing to ",
-                                                      suspend ? "suspend" : "resume"));
+    return NothingTo(suspend ? "suspend" : "resume", key);
   }
   const Json patch = {{"metadata", {{"uid", kube::UidOf(job)}}},
                       {"spec", {{"runPolicy", {{"suspend", suspend}}}}}};

@@ -245,6 +245,26 @@ TEST_F(ProgramTest, ParameterServersAreScaledByTheirRole) {
   EXPECT_EQ(Call({"scale", "digits", "--role", "parameter-server", "--replicas", "5000"}).code, 2);
 }
 
+TEST_F(ProgramTest, NothingIsDoneToAJobThatIsFinished) {
+  ASSERT_EQ(Call({"submit", File("job.yaml")}).code, 0);
+  const Json status = {
+      {"status",
+       {{"state", "Succeeded"}, {"conditions", {{{"type", "Succeeded"}, {"status", "True"}}}}}}};
+  ASSERT_TRUE(Store()->PatchStatus(kube::kTrainingJob, {"default", "digits"}, status).ok());
+  const std::vector<std::vector<std::string>> calls = {
+      {"scale", "digits", "--replicas", "3"},
+      {"scale", "digits", "--replicas", "3", "--role", "parameter-server"},
+      {"suspend", "digits"},
+      {"resume", "digits"}};
+  for (const std::vector<std::string>& words : calls) {
+    const Outcome outcome = Call(words);
+    EXPECT_NE(outcome.code, 0) << words[0];
+    EXPECT_EQ(outcome.out, "") << words[0];
+    EXPECT_THAT(outcome.error,
+                HasSubstr("job \"digits\" is finished; there is nothing to " + words[0]));
+  }
+}
+
 TEST_F(ProgramTest, SubmittingTheSameFileAgainChangesNothingAndAnotherIsRefused) {
   ASSERT_EQ(Call({"submit", File("job.yaml")}).code, 0);
   ASSERT_EQ(Call({"scale", "digits", "--replicas", "3"}).code, 0);
@@ -352,6 +372,32 @@ TEST_F(ProgramTest, LogsArePrintedPerPodAndPerJob) {
   const std::string all = Call({"logs", "digits"}).out;
   EXPECT_THAT(all, HasSubstr("[digits-worker-0] one\n[digits-worker-0] two\n"));
   EXPECT_THAT(all, HasSubstr("[digits-worker-1] two\n"));
+}
+
+TEST_F(ProgramTest, LogsOfAPodAreThoseOfThePresentJobElseOfTheNewestThatHadIt) {
+  ASSERT_EQ(Call({"submit", File("job.yaml")}).code, 0);
+  const auto job = *Store()->Get(kube::kTrainingJob, {"default", "digits"});
+  const std::filesystem::path present = Home(File("home")).FolderOf(job);
+  const std::filesystem::path past = present.parent_path() / "digits-00000000";
+  const auto write = [](const std::filesystem::path& folder, const char* pod, const char* text) {
+    std::filesystem::create_directories(folder / "pods" / pod);
+    std::ofstream(folder / "pods" / pod / "log") << text;
+  };
+  write(past, "digits-worker-0-01234567", "old\n");
+  const auto hour = std::chrono::hours(1);
+  const auto log = past / "pods/digits-worker-0-01234567/log";
+  std::filesystem::last_write_time(log, std::filesystem::last_write_time(log) - hour);
+  EXPECT_EQ(Call({"logs", "digits-worker-0"}).out, "old\n") << "nobody runs it any more";
+  const Json pod = {{"apiVersion", "v1"},
+                    {"kind", "Pod"},
+                    {"metadata",
+                     {{"name", "digits-worker-0"},
+                      {"namespace", "default"},
+                      {"labels", {{"starling.dev/job", "digits"}}}}}};
+  ASSERT_TRUE(Store()->Create(kube::kPod, pod).ok());
+  EXPECT_EQ(Call({"logs", "digits-worker-0"}).out, "") << "it has said nothing yet";
+  write(present, "digits-worker-0-89abcdef", "new\n");
+  EXPECT_EQ(Call({"logs", "digits-worker-0"}).out, "new\n");
 }
 
 TEST_F(ProgramTest, AControllerThatCannotBeStartedIsExitCode1AndNamed) {

@@ -63,6 +63,12 @@ std::variant<std::pair<std::string, std::int64_t>, rest::Problem> ReadScale(cons
   return std::pair(role, wanted);
 }
 
+rest::Problem NothingTo(std::string_view verb, const Json& job) {
+  return rest::MakeProblem("NotPossibleNow",
+                           absl::StrCat("job \"", kube::NameOf(job),
+                                        "\" is finished; there is nothing to ", std::string(verb)));
+}
+
 }  // namespace
 
 RestService::Outcome RestService::GetScale(const Asked& asked) {
@@ -80,6 +86,7 @@ RestService::Outcome RestService::SetScale(const Asked& asked) {
   const auto found = FindJob(asked);
   if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
   const Json& job = std::get<Json>(found);
+  if (IsFinished(job)) return NothingTo("scale", job);
   if (role == "parameterServer" && kube::At(job, "/spec/exchange/parameterServer").is_null()) {
     return rest::MakeProblem(
         "InvalidRequest", absl::StrCat("job \"", kube::NameOf(job), "\" has no parameter servers"),
@@ -118,9 +125,7 @@ RestService::Outcome RestService::SetSuspend(const Asked& asked, bool suspend) {
   if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
   const Json& job = std::get<Json>(found);
   if (IsFinished(job)) {
-    return rest::MakeProblem("NotPossibleNow", absl::StrCat("job \"", kube::NameOf(job),
-                                                            "\" is finished; there is nothing to ",
-                                                            suspend ? "suspend" : "resume"));
+    return NothingTo(suspend ? "suspend" : "resume", job);
   }
   Outcome outcome = Patched(asked, job, {{"spec", {{"runPolicy", {{"suspend", suspend}}}}}});
   if (auto* response = std::get_if<http::Response>(&outcome)) response->status = 202;
