@@ -5,8 +5,8 @@ usage: pytorch_victim.py [--die POD STEP]... [--without WHAT]... [--wait MEMBERS
                          PROGRAM ARGUMENT...
 
 --die kills a process of that pod with -9, once, in the middle of that step's backward pass, when some of its
-gradients have left and others have not; STEP/2: of the second that it makes of that step; STEP@POINT: at
-another point (POINTS). --without leaves out what makes the loop right. --wait makes steps from the tenth on
+gradients have left and others have not, or of the first step behind it that it is there for; STEP/2: of the second that
+it makes of that step; STEP@POINT: at another point (POINTS). --without leaves out what makes the loop right. --wait makes steps from the tenth on
 slow until there are so many members. --tell writes who has ended with which parameters.
 """
 import hashlib
@@ -53,7 +53,9 @@ def die(pod, where):
     starling.torch._gradients.Gradients.begin = count
 
     def kill_once():
-        due = begun[-1:] == [int(step)] and begun.count(int(step)) == int(turn or 1)
+        # On a busy machine it may come when others have made that step already.
+        first = next((number for number in begun if number >= int(step)), None)
+        due = first is not None and begun[-1] == first and begun.count(first) == int(turn or 1)
         if due and not os.path.exists(mark):
             with open(mark, "w", encoding="utf-8"):
                 os.kill(os.getpid(), signal.SIGKILL)
