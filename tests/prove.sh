@@ -95,9 +95,9 @@ part "REST in a cluster, same" tests/kube/with_api_server.py --controller-manage
 # A real Prometheus scrapes real jobs: every panel shows data, alerts fire under real faults.
 part "dashboards played" env STARLING_BIN="$PWD/build/release/bin" \
   python3 -B tests/dashboards/play_test.py
-# A real gang scheduler, a PyTorch image that knows nothing of Starling (under torchrun, and elastic), and
-# a Prometheus that finds the cluster's jobs.
-for proof in gang_test pytorch_ddp_test pytorch_test service_test; do
+# A real gang scheduler, a PyTorch image that knows nothing of Starling (under torchrun, and elastic),
+# a Prometheus that finds the cluster's jobs, and the page in a browser minutes after `helm install`.
+for proof in gang_test pytorch_ddp_test pytorch_test service_test page_test; do
   part "$proof" "tests/kube/$proof.py"
 done
 
