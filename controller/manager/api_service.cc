@@ -115,6 +115,7 @@ absl::StatusOr<admission::ServingCertificate> ApiService::Parts::ReadCertificate
   }
   admission::CertificatePolicy policy;
   policy.dns_names = admission::ServiceNames(options.service, options.secret_ns);
+  policy.dns_names.emplace_back("localhost");  // for who forwards a port to it
   return admission::SharedCertificate(client, clock, {options.secret_ns, options.secret}, policy,
                                       "api");
 }

@@ -6,13 +6,14 @@ import hashlib
 import json
 import os
 import signal
+import subprocess
 import tempfile
 import time
 import unittest
 
 import kubectl as k
 from controller import Controller, free_port, install_chart
-from rest_api import JOBS, Client, RestApi, Watcher, bind, make_account, token_of
+from rest_api import JOBS, Client, RestApi, Watcher, authority, bind, make_account, token_of
 
 WATCHERS = 50
 WATCHED = 12
@@ -121,6 +122,19 @@ class Rest(unittest.TestCase):
             refused = self.rest.ask("GET", f"{JOBS}/mine/model")
             self.assertEqual((409, "ModelNotKept"), (refused.status, refused.body["code"]))
             self.assertIn(told, refused.body["detail"])
+
+    def test_who_forwards_a_port_finds_this_host_in_its_certificate(self):
+        command = [os.path.join(os.environ["STARLING_BIN"], "starling"), "get", "jobs"]
+        for name, content in (("token", self.token), ("ca.crt", authority())):
+            with open(os.path.join(self.folder.name, name), "w", encoding="ascii") as file:
+                file.write(content)
+        where = ["-n", "default", "--token-file", f"{self.folder.name}/token", "--ca-file", f"{self.folder.name}/ca.crt"]
+        done = subprocess.run([*command, "--server", f"https://localhost:{self.apis[0].port}", *where],
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(0, done.returncode, done.stderr)
+        other = subprocess.run([*command, "--server", f"https://127.0.0.1:{self.apis[0].port}", *where],
+                               capture_output=True, text=True, timeout=60, check=False)
+        self.assertNotEqual(0, other.returncode, "it is checked whose certificate it is")
 
     def test_replicas_are_one_service(self):
         first, second = (Client(self.token, api) for api in self.apis)
