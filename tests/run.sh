@@ -25,10 +25,10 @@ stage() {
 }
 
 jobs=${JOBS:-2}
-stage "$preset" $((jobs + 1)) --preset "$preset" -LE 'e2e|kube'
+stage "$preset" "$jobs" --preset "$preset" -LE 'e2e|kube'
 # Jobs of many processes, and whole Kubernetes. They mostly wait, for steps that are paced and for
-# graces, so that several run at a time for each core: with two of them two thirds of the cores' time were
-# left over. Which of the cluster run beside which is told in tests/kube/CMakeLists.txt. Those labelled exact say whether results are right
+# graces, so that more of them run at a time than there are cores; which of the cluster run beside
+# which is told in tests/kube/CMakeLists.txt. Those labelled exact say whether results are right
 # (which bytes, which samples, which objects) after whatever was done to them: once wrong is wrong,
 # and a second try would hide the one history in a hundred that such a test is there to find. The
 # others also say how soon something happens, on two cores that they share with what they measure:
@@ -37,8 +37,8 @@ stage "$preset" $((jobs + 1)) --preset "$preset" -LE 'e2e|kube'
 # counts it as failed when that was wrong at either try: so the tests of tests/kube, which measure
 # gaps on one cluster, need not be two each.
 whole=(--preset "$preset" -L 'e2e|kube')
-stage "$preset-exact" $((4 * jobs)) "${whole[@]}" -L '^exact$'
-stage "$preset-timed" $((3 * jobs)) "${whole[@]}" -LE '^exact$' --repeat until-pass:2
+stage "$preset-exact" $((2 * jobs)) "${whole[@]}" -L '^exact$'
+stage "$preset-timed" $((2 * jobs)) "${whole[@]}" -LE '^exact$' --repeat until-pass:2
 # Programs that `make asan` has built, and S3 beside a real store.
 if [ -f build/asan/build.ninja ] && [ "$preset" = release ]; then
   stage asan "$jobs" --preset asan -L '^hostile_input$'
