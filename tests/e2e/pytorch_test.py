@@ -215,10 +215,11 @@ class Device(PytorchCase):
             str(self.EPOCHS), *mixed])
 
     def play(self, *flags, mixed=()):
-        """One of two is killed in the middle of a step, and a third comes."""
-        command = self.start(self.program("--die", "own-worker-1", "20", *flags, delay="100ms", mixed=mixed))
+        """A third comes, and then one is killed in the middle of a step; steps are slow while one is away."""
+        command = self.start(self.program("--die", "own-worker-1", "20", "--wait", "3", *flags, delay="100ms",
+                                          mixed=mixed))
         before = self.roles(2)
-        self.home.await_step(25, self.NAME, command=command)
+        self.home.await_step(8, self.NAME, command=command)
         self.home.run("scale", self.NAME, "--replicas", "3")
         job = self.finish(command, timeout=300)
         members = self.members()
