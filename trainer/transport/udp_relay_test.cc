@@ -54,6 +54,18 @@ bool ReadableWithin(int fd, absl::Duration limit) {
   return ::poll(&poll, 1, static_cast<int>(absl::ToInt64Milliseconds(limit))) == 1;
 }
 
+RelayedLink LinkOf(net::FileDescriptor local, net::FileDescriptor control,
+                   net::FileDescriptor datagrams) {
+  return {.local = std::move(local),
+          .control = std::move(control),
+          .datagrams = std::move(datagrams),
+          .own_key = kOwnKey,
+          .peer_key = kPeerKey,
+          .payload = 1000,
+          .window = 100'000,
+          .buffer = 1 << 20};
+}
+
 class UdpRelayTest : public ::testing::Test {
  protected:
   UdpRelayTest() {
@@ -65,14 +77,7 @@ class UdpRelayTest : public ::testing::Test {
     ConnectTo(datagrams, peer_);
     link_ = std::move(pair.first);
     control_ = std::move(control.first);
-    relay_.Add({.local = std::move(pair.second),
-                .control = std::move(control.second),
-                .datagrams = std::move(datagrams),
-                .own_key = kOwnKey,
-                .peer_key = kPeerKey,
-                .payload = 1000,
-                .window = 100'000,
-                .buffer = 1 << 20});
+    relay_.Add(LinkOf(std::move(pair.second), std::move(control.second), std::move(datagrams)));
   }
 
   void Say(const Datagram& header, std::string_view payload) {
@@ -180,14 +185,7 @@ TEST(UdpRelay, EndsThoughThePeerNeverAnswers) {
     net::FileDescriptor datagrams = Bound();
     const net::FileDescriptor silent = Bound();
     ConnectTo(datagrams, silent);
-    relay.Add({.local = std::move(pair.second),
-               .control = std::move(control.second),
-               .datagrams = std::move(datagrams),
-               .own_key = kOwnKey,
-               .peer_key = kPeerKey,
-               .payload = 1000,
-               .window = 100'000,
-               .buffer = 1 << 20});
+    relay.Add(LinkOf(std::move(pair.second), std::move(control.second), std::move(datagrams)));
     ASSERT_EQ(::send(pair.first.get(), "unheard", 7, 0), 7);
   }
   EXPECT_GE(absl::Now() - begin, absl::Seconds(2)) << "a peer that is slow is waited for";
