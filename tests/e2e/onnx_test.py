@@ -299,7 +299,7 @@ class Numbers(OnnxCase):
     def near(self, computed, rows):
         said = numpy.array([[float(cell) for cell in row] for row in rows])
         self.assertGreater(said.std(), 1e-3)
-        distance = (numpy.abs(computed.reshape(said.shape) - said) / numpy.maximum(1, said)).max()
+        distance = (numpy.abs(computed.reshape(said.shape) - said) / numpy.maximum(1, numpy.abs(said))).max()
         self.say(f"differ by {distance:.1e}")
         self.assertLess(distance, NEAR)
 
