@@ -21,6 +21,17 @@ def folders(name):
     return [os.path.join(hierarchy, name) for hierarchy in hierarchies()]
 
 
+def processes(name):
+    """Those in it or below it, as the machine numbers them."""
+    found = set()
+    for top in folders(name):
+        for path, _, files in os.walk(top):
+            if "cgroup.procs" in files:
+                with open(os.path.join(path, "cgroup.procs"), encoding="utf-8") as file:
+                    found |= set(map(int, file.read().split()))
+    return found
+
+
 def create(name):
     for folder in folders(name):
         os.makedirs(folder, exist_ok=True)

@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The test cluster: a control plane, two nodes with real containers, Services and DNS.
 
-usage: cluster.py up [--node-grace SECONDS] [--bin FOLDER] | down | power-off NODE | power-on NODE
-                  | load ARCHIVE | status
+usage: cluster.py up [--node-grace SECONDS] [--bin FOLDER] [--owner PID] | down | power-off NODE
+                  | power-on NODE | load ARCHIVE | status
 
 All of it lies in the folder .cluster of the tree (STARLING_CLUSTER names another) and runs on this
 machine as processes, network namespaces and cgroups, which `down` removes whatever state they are
-in. There is one cluster a machine. For tests, kube_case.py has more.
+in. There is one cluster a machine: /run/starling-cluster says in which folder it lies and which
+process owns it, if any does. Once its owner has ended, `up` in any tree takes it away first, so that
+tests which were cut short leave no machine without a cluster. For tests, kube_case.py has more.
 """
 import argparse
 import calendar
@@ -18,6 +20,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 import cgroups
@@ -27,7 +30,7 @@ import network
 from control_plane import ControlPlane, Options
 from image import IMAGE, Builder
 from node import Node
-from processes import Processes
+from processes import Found, Processes, start_time
 from programs import REPOSITORY, Programs, Skip, need_command, run_main
 from waiting import wait_for
 
@@ -38,6 +41,8 @@ NODE_GRACE = 40
 SHARED_VOLUMES = 10
 SYSTEM = "starling-system"
 CHART = os.path.join(REPOSITORY, "charts/starling")
+# Which cluster runs on this machine: {"folder": ..., "owner": {"pid", "started"} or null}.
+MACHINE = "/run/starling-cluster"
 PYTORCH_IMAGE = "docker.io/library/pytorch-ddp:dev"
 
 
@@ -70,14 +75,14 @@ class Cluster:
 
     # Up and down.
 
-    def up(self, bin_folder, node_grace=NODE_GRACE, tell=lambda what: None):
-        """`tell` hears how far it is."""
-        _check_machine()
+    def up(self, bin_folder, node_grace=NODE_GRACE, tell=lambda what: None, owner=None):
+        """`tell` hears how far it is; `owner` is the process that the cluster must not outlive."""
+        check_machine()
         if network.exists():
-            raise RuntimeError("a cluster runs on this machine already; take it down first with "
-                               "`make cluster-down` in its tree")
+            _take_away_abandoned()
         self.programs = Programs("etcd", "kubernetes", "coredns")
         os.makedirs(self.folder, exist_ok=True)
+        record_machine(self.folder, owner)
         self._write("options.json", json.dumps({"node_grace": node_grace}))
         self._write("sysctls.json", json.dumps(
             {name: leftovers.read_sysctl(name) for name in leftovers.SYSCTLS}))
@@ -107,16 +112,19 @@ class Cluster:
         """Removes whatever there is, after a failed `up` and a second `down` too."""
         if os.geteuid() != 0:
             raise Skip("the cluster's namespaces need root")
-        if not os.path.isdir(self.folder):
-            return
-        for name in [self.kubeconfig]:
-            if os.path.exists(name):
-                os.unlink(name)
+        if os.path.isdir(self.folder):
+            self._remove()
+
+    def _remove(self):
+        if os.path.exists(self.kubeconfig):
+            os.unlink(self.kubeconfig)
         for name, index in NODES.items():
             Node(name, index, [], self._path(name), None, None).remove()
         for folder in ("processes", "plane/processes"):
             Processes(self._path(folder), bound=False).end_all()
         network.down()
+        if os.path.exists(MACHINE):
+            os.unlink(MACHINE)
         if os.path.exists(self._path("sysctls.json")):
             with open(self._path("sysctls.json"), encoding="utf-8") as file:
                 for name, value in json.load(file).items():
@@ -256,7 +264,32 @@ def _remove_tree(folder):
     shutil.rmtree(folder)
 
 
-def _check_machine():
+def record_machine(folder, owner):
+    """Says on this machine that its cluster lies in that folder, and which process owns it, if any."""
+    with open(MACHINE, "w", encoding="utf-8") as file:
+        json.dump({"folder": os.path.abspath(folder),
+                   "owner": owner and Found(owner, start_time(owner)).record()}, file)
+
+
+def _take_away_abandoned():
+    """The cluster of this machine, if its owner has ended; else this raises and names its folder.
+
+    One whose folder is not recorded is abandoned when no process is left in it.
+    """
+    folder = ""
+    abandoned = not any(cgroups.processes(f"starling-{name}") for name in NODES)
+    if os.path.exists(MACHINE):
+        with open(MACHINE, encoding="utf-8") as file:
+            recorded = json.load(file)
+        folder, owner = recorded["folder"], recorded["owner"]
+        abandoned = owner is not None and not Found(**owner).running()
+    if not abandoned:
+        raise RuntimeError("a cluster runs on this machine already" + (f", in {folder}" if folder else "") +
+                           "; take it down first with `make cluster-down` in its tree")
+    Cluster(folder if os.path.isdir(folder) else tempfile.mkdtemp())._remove()
+
+
+def check_machine():
     """Skip with the reason where no cluster can run."""
     if os.geteuid() != 0:
         raise Skip("the cluster's namespaces need root")
@@ -283,6 +316,7 @@ def main():
     up = commands.add_parser("up")
     up.add_argument("--node-grace", type=int, default=NODE_GRACE, metavar="SECONDS")
     up.add_argument("--bin", default=os.path.join(REPOSITORY, "build/release/bin"))
+    up.add_argument("--owner", type=int, metavar="PID")
     up.add_argument("--no-operator", action="store_true")
     commands.add_parser("down")
     commands.add_parser("status")
@@ -322,7 +356,7 @@ def _up(cluster, options):
     def tell(what):
         print(f"[{time.monotonic() - began:3.0f} s] {what}", flush=True)
     try:
-        cluster.up(options.bin, options.node_grace, tell)
+        cluster.up(options.bin, options.node_grace, tell, options.owner)
     except Skip:
         raise
     except BaseException:

@@ -12,9 +12,10 @@ import sys
 import unittest
 
 import leftovers
-from cluster import FOLDER as CLUSTER
+import network
+from cluster import FOLDER as CLUSTER, check_machine, record_machine
 from kube_case import KubeCase, KubectlError, run_tests, sleeper
-from programs import FOLDER, SKIPPED
+from programs import FOLDER, SKIPPED, Skip
 
 # Answers every connection with the pod's own name.
 SERVER = ("exec perl -MIO::Socket::INET -e '"
@@ -119,17 +120,34 @@ class Up(unittest.TestCase):
         before = leftovers.snapshot()
         with open(BEFORE, "w", encoding="utf-8") as file:
             json.dump(sorted(before), file)
+        self.abandon_cluster()
         folder = os.environ.get("STARLING_BIN")
-        up = run_cluster("up", *(["--bin", folder] if folder else []))
+        # Whoever runs the tests owns it: if they are cut short, the next ones take it away.
+        up = run_cluster("up", "--owner", str(os.getppid()), *(["--bin", folder] if folder else []))
         if up.returncode == SKIPPED:
             os.unlink(BEFORE)
             self.skipTest(up.stderr)
         self.assertEqual(0, up.returncode, up.stderr)
         print(up.stdout)
+        self.assertIn(f"a cluster runs on this machine already, in {os.path.abspath(CLUSTER)}",
+                      run_cluster("up", folder=CLUSTER + ".other").stderr)
         during = leftovers.snapshot()
         for kind in ("process", "cgroup", "mount", "link", "route", "namespace"):
             self.assertTrue([line for line in during - before if line.startswith(kind)],
                             f"a running cluster shows as {kind}")
+
+
+    def abandon_cluster(self):
+        """What is left where the tests of another tree were cut short and their tree was removed."""
+        try:
+            check_machine()
+        except Skip:
+            return
+        with subprocess.Popen(["sleep", "60"]) as owner:
+            record_machine(CLUSTER + ".removed", owner.pid)
+            owner.kill()
+        network.up()
+        network.add_node("node1", 1, [])
 
 
 class Down(unittest.TestCase):
@@ -147,9 +165,10 @@ class Down(unittest.TestCase):
         os.unlink(BEFORE)
 
 
-def run_cluster(*arguments):
+def run_cluster(*arguments, folder=CLUSTER):
     return subprocess.run([sys.executable, "-B", os.path.join(FOLDER, "cluster.py"), *arguments],
-                          capture_output=True, text=True, check=False)
+                          env=dict(os.environ, STARLING_CLUSTER=folder), capture_output=True, text=True,
+                          check=False)
 
 
 if __name__ == "__main__":
