@@ -445,13 +445,14 @@ TEST(TrainingBoard, WorksOutSpeedAndTheTimeThatIsLeft) {
   v1alpha1::Progress progress;
   progress.set_step(30);
   progress.set_samples(300);
-  progress.set_total_steps(50);
+  progress.set_total_steps(53);
 
   board.SetProgress(progress);
 
   const v1alpha1::TrainingReport report = board.report();
   EXPECT_DOUBLE_EQ(report.progress().samples_per_second(), 100);
-  EXPECT_EQ(report.progress().estimated_remaining().seconds(), 2);
+  EXPECT_EQ(report.progress().estimated_remaining().seconds(), 3) << "2.3 of them";
+  EXPECT_EQ(report.progress().estimated_remaining().nanos(), 0);
 }
 
 TEST(TrainingBoard, NoTimeIsLeftWhereTheEndWasMovedToBeforeTheStep) {

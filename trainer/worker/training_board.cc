@@ -39,8 +39,9 @@ void TrainingBoard::SetProgress(v1alpha1::Progress progress) {
       // The end may have been moved to before where training is.
       const auto left =
           static_cast<double>(std::max<std::int64_t>(0, progress.total_steps() - progress.step()));
-      *progress.mutable_estimated_remaining() =
-          ToProto(absl::Seconds(std::min(left * per_step / speed, 1e9)));
+      const absl::Duration remaining = absl::Seconds(std::min(left * per_step / speed, 1e9));
+      // Whole seconds: an estimate, which kubectl shows as it stands.
+      *progress.mutable_estimated_remaining() = ToProto(absl::Ceil(remaining, absl::Seconds(1)));
     }
     if (now - pace_since_ > kPaceWindow) {
       pace_since_ += (now - pace_since_) / 2;
