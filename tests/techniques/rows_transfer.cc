@@ -243,17 +243,24 @@ void WaitFree(const Setting& setting, Report& report) {
   const absl::Duration layer = absl::Milliseconds(20);
   // A layer's gradient takes as long as its computation.
   const double link = kLayerRows * sizeof(float) / absl::ToDoubleSeconds(layer);
-  Backward as_made = Step(Sending::kAsMade, layer, link);
+  // All of a wall clock, on cores that others use too: the best of some steps each.
+  const auto largest_share = [&](Sending sending) {
+    double share = 0;
+    for (int i = 0; i < 5; ++i) {
+      share = std::max(share, Step(sending, layer, link).sent_before_the_end);
+    }
+    return share;
+  };
   report.Each("share of the gradients on the wire before backpropagation ends",
-              as_made.sent_before_the_end, Rule::kAtLeast, 0.7);
+              largest_share(Sending::kAsMade), Rule::kAtLeast, 0.7);
   report.Control("posted as they are made, but the links are not looked after: that share",
-                 Step(Sending::kNotLookedAfter, layer, link).sent_before_the_end, Rule::kAtMost,
-                 0.3);
-  Backward late = Step(Sending::kAtTheEnd, layer, link);
-  report.Control("pushed after it: that share", late.sent_before_the_end, Rule::kEqual, 0);
+                 largest_share(Sending::kNotLookedAfter), Rule::kAtMost, 0.3);
+  report.Control("pushed after it: that share", largest_share(Sending::kAtTheEnd), Rule::kEqual, 0);
   if (!setting.thorough) return;
-  // Of a wall clock, on cores that others use too: the shortest of ten steps each, in turn. Four
-  // layers that are computed and sent one after another take 8 units, overlapped 5.
+  // The shortest of ten steps each, in turn. Four layers that are computed and sent one after
+  // another take 8 units, overlapped 5.
+  Backward as_made = Step(Sending::kAsMade, layer, link);
+  Backward late = Step(Sending::kAtTheEnd, layer, link);
   for (int i = 1; i < 10; ++i) {
     as_made.seconds = std::min(as_made.seconds, Step(Sending::kAsMade, layer, link).seconds);
     late.seconds = std::min(late.seconds, Step(Sending::kAtTheEnd, layer, link).seconds);
