@@ -136,7 +136,6 @@ class Up(unittest.TestCase):
             self.assertTrue([line for line in during - before if line.startswith(kind)],
                             f"a running cluster shows as {kind}")
 
-
     def abandon_cluster(self):
         """What is left where the tests of another tree were cut short and their tree was removed."""
         try:
