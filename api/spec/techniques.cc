@@ -390,7 +390,8 @@ std::vector<Technique> Workloads() {
 
 std::vector<Technique> Experiments() {
   return {{kNetwork,
-           {Needs({"experiment.network.bandwidth", "experiment.network.delay"},
+           {Needs({"experiment.network.bandwidth", "experiment.network.delay",
+                   "experiment.network.links"},
                   "for nothing else is emulated", "give one of them, or leave it out"),
             Needs({kAllReduce, kServers}, "for nothing else sends updates")}},
           {"experiment.network.podsPerHost",

@@ -221,13 +221,28 @@ void CheckExchange(const TrainingJobSpec& spec, FieldErrors& errors) {
 // Slower, and a step of a common model takes longer than workers wait for one.
 void CheckNetwork(const TrainingJobSpec& spec, FieldErrors& errors) {
   constexpr double kLeast = 1e6, kMost = 1e12;
+  const auto check = [&](const auto& message, const std::string& path) {
+    if (!message.has_bandwidth()) return;
+    const double bandwidth = ParseQuantity(message.bandwidth()).value_or(0);
+    if (bandwidth >= kLeast && bandwidth <= kMost) return;
+    errors.push_back({path + ".bandwidth", absl::StrCat("must be from 1M to 1T bits a second, not ",
+                                                        message.bandwidth())});
+  };
+  const std::string path = "spec.experiment.network";
   const auto& network = spec.experiment().network();
-  if (!network.has_bandwidth()) return;
-  const double bandwidth = ParseQuantity(network.bandwidth()).value_or(0);
-  if (bandwidth >= kLeast && bandwidth <= kMost) return;
-  errors.push_back(
-      {"spec.experiment.network.bandwidth",
-       absl::StrCat("must be from 1M to 1T bits a second, not ", network.bandwidth())});
+  check(network, path);
+  for (int i = 0; i < network.links_size(); ++i) {
+    const auto& link = network.links(i);
+    const std::string at = absl::StrCat(path, ".links[", i, "]");
+    check(link, at);
+    if (!link.has_bandwidth() && !link.has_delay()) {
+      errors.push_back({at, "must give a bandwidth or a delay, or it is as any other link"});
+    }
+    if (link.from() == link.to()) {
+      errors.push_back(
+          {at + ".to", absl::StrCat("must be another pod than from, not ", link.to())});
+    }
+  }
 }
 
 // A bound on the side where the metric is worse would be met from the start.

@@ -19,6 +19,10 @@ using ::testing::StartsWith;
 
 std::string Worker(const std::string& rest) { return "spec.replicaSpecs.worker." + rest; }
 constexpr char kLenet[] = "spec.workload.classification.model.lenet5={}";
+constexpr char kLink[] = "spec.experiment.network.links[0]";
+std::string Link(const std::string& fields) {
+  return absl::StrCat("spec.experiment.network.links=[{", fields, "}]");
+}
 std::string Target(const std::string& rest) { return "spec.stop.target.metric=" + rest; }
 
 struct Combination {
@@ -79,6 +83,15 @@ INSTANTIATE_TEST_SUITE_P(
         Combination{{"spec.experiment.network.bandwidth=2T"}, "spec.experiment.network.bandwidth"},
         Combination{{"spec.experiment.network.bandwidth=-1G"}, "spec.experiment.network.bandwidth"},
         Combination{{"spec.experiment.network={}"}, "spec.experiment.network"},
+        Combination{{Link(R"("from": "worker-0", "to": "worker-1", "bandwidth": "10M")")}, ""},
+        Combination{{Link(R"("to": "parameter-server-0", "delay": "5ms")")}, ""},
+        Combination{{Link(R"("to": "worker-1")")}, kLink},
+        Combination{{Link(R"("from": "worker-1", "to": "worker-1", "delay": "5ms")")},
+                    "spec.experiment.network.links[0].to"},
+        Combination{{Link(R"("to": "worker-1", "bandwidth": "10k")")},
+                    "spec.experiment.network.links[0].bandwidth"},
+        Combination{{Link(R"("to": "coordinator-0", "delay": "5ms")")},
+                    "spec.experiment.network.links[0].to"},
         Combination{{"spec.validation.patience=3"}, ""},
         Combination{{"spec.validation.patience=3", "spec.dataset.validation=null"},
                     "spec.validation.patience"},

@@ -61,6 +61,16 @@ class Network(Case):
         _, seconds = self.train("fast", exchange=exchange)
         self.assertGreater(2 * 4 * PARAMETERS / seconds, LIMIT, "the control: nothing is emulated")
 
+    def test_a_link_is_slower_than_the_cards_at_its_ends(self):
+        links = [{"from": "worker-0", "to": "worker-1", **SLOW}]
+        slow, seconds = self.train("slow", {"links": links})
+        self.assertEqual("TCP, emulated a link of its own", self.path(slow))
+        self.assertLess(self.sent(slow) / seconds, LIMIT)
+
+        links[0]["from"] = "parameter-server-0"
+        fast, seconds = self.train("fast", {"links": links})
+        self.assertGreater(self.sent(fast) / seconds, LIMIT, "the control: another link is slow")
+
     def test_workers_of_a_host_share_its_card(self):
         exchange = {"allReduce": {"algorithm": "RecursiveDoubling"}}
         shared, seconds = self.train("shared", {**SLOW, "podsPerHost": 2}, workers=4,

@@ -7,9 +7,11 @@
 #include <unordered_map>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/check.h"
 #include "trainer/transport/card.h"
 #include "trainer/transport/frame.h"
+#include "trainer/transport/shaper.h"
 
 namespace starling::collectives {
 namespace {
@@ -44,6 +46,7 @@ class Emulation {
         delay_(absl::ToInt64Nanoseconds(shaping.delay)),
         per_byte_(shaping.bytes_per_second > 0 ? 1e9 / shaping.bytes_per_second : 0),
         alone_(alone),
+        shaping_(shaping),
         ranks_(scripts.size()),
         cards_((scripts.size() + per_host_ - 1) / per_host_) {}
 
@@ -74,7 +77,20 @@ class Emulation {
     std::size_t sent = 0, received = 0;
     std::optional<std::size_t> waits_for;
     std::unordered_map<std::size_t, Stretch> from;
+    std::unordered_map<std::size_t, transport::Wire> to;  // where links are shaped by themselves
   };
+
+  // `left`: its card is done with it.
+  std::int64_t PassWire(std::size_t rank, std::size_t peer, std::int64_t left, std::int64_t took,
+                        std::size_t bytes) {
+    if (shaping_.links.empty()) return left;
+    const auto [wire, is_new] = ranks_[rank].to.try_emplace(peer);
+    if (is_new || alone_) {
+      wire->second = transport::WireBetween(absl::StrCat("worker-", rank),
+                                            absl::StrCat("worker-", peer), shaping_);
+    }
+    return wire->second.Pass(left, took, bytes);
+  }
 
   std::int64_t ArrivalOf(std::size_t rank, std::size_t peer, std::size_t bytes, std::int64_t now,
                          std::int64_t last) {
@@ -82,8 +98,9 @@ class Emulation {
     if (host == peer / per_host_) return std::max(now, last);
     const std::size_t other = peer % ranks_.size() / per_host_;
     const auto takes = static_cast<std::int64_t>(static_cast<double>(bytes) * per_byte_);
-    if (alone_) return std::max(now + takes + delay_, last);
-    const std::int64_t left = cards_[host].Send(now, takes);
+    const std::int64_t sent = alone_ ? now + takes : cards_[host].Send(now, takes);
+    const std::int64_t left = PassWire(rank, peer, sent, takes, bytes);
+    if (alone_) return std::max(left + delay_, last);
     return cards_[other].Receive(std::max(left + delay_, last) - takes, takes);
   }
 
@@ -127,6 +144,7 @@ class Emulation {
   const std::int64_t delay_;
   const double per_byte_;
   const bool alone_;
+  const transport::Shaping& shaping_;
   std::vector<State> ranks_;
   std::vector<transport::Card> cards_;  // by host
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;

@@ -47,12 +47,13 @@ struct EmulatedTime {
 };
 
 // `shaping.pods_per_host` ranks that follow one another share a card; what they send one another
-// takes no time. All ranks wait for nothing but messages.
+// takes no time. Rank 3 is pod worker-3 of `shaping.links`. All ranks wait for nothing but
+// messages.
 //
-// Where all hosts do the same at the same time, as in a ring, or in recursive doubling of a power
-// of two of ranks, `ranks` may be those of the first host alone: a peer that is beyond them is
-// played by the rank that has its place on this host, and what is sent to it goes through the card
-// and comes back. `work` then is that of one host.
+// Without such links, where all hosts do the same at the same time, as in a ring, or in recursive
+// doubling of a power of two of ranks, `ranks` may be those of the first host alone: a peer that is
+// beyond them is played by the rank that has its place on this host, and what is sent to it goes
+// through the card and comes back. `work` then is that of one host.
 EmulatedTime Emulate(const std::vector<Script>& ranks, std::size_t element,
                      const transport::Shaping& shaping);
 

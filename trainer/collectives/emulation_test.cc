@@ -66,6 +66,25 @@ TEST(Emulation, TakesTheLogarithmOfManyRanksForRecursiveDoubling) {
   EXPECT_NEAR(seconds, 10 * message, 1e-6);
 }
 
+// A ring goes through each link, so it is as slow as the slowest; recursive doubling of four goes
+// through four of six.
+TEST(Emulation, HasLinksOfTheirOwn) {
+  transport::Shaping network = kGigabit;
+  network.links = {{.from = "worker-0", .to = "worker-3", .delay = absl::Milliseconds(11)}};
+  const auto slower = [&](Algorithm algorithm) {
+    return TimeOf(algorithm, 4, 4000, network).seconds -
+           TimeOf(algorithm, 4, 4000, kGigabit).seconds;
+  };
+  EXPECT_NEAR(slower(Algorithm::kRing), 2 * 0.010, 1e-6)
+      << "of six messages one after another, on the longest path two go by it";
+  EXPECT_NEAR(slower(Algorithm::kRecursiveDoubling), 0, 1e-9);
+
+  network.links = {{.from = "worker-0", .to = "worker-1", .bytes_per_second = 12.5e6}};
+  const EmulatedTime slow = TimeOf(Algorithm::kNaive, 2, 1 << 20, network);
+  EXPECT_NEAR(slow.seconds, 1e-3 + (1 << 20) / 12.5e6, 1e-4);
+  EXPECT_LE(slow.longest_path, slow.seconds + 1e-9);
+}
+
 // Each host sends and receives through one card what four ranks exchange with others.
 TEST(Emulation, SharesTheCardOfAHost) {
   transport::Shaping hosts = kGigabit;

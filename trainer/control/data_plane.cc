@@ -10,22 +10,41 @@
 
 namespace starling::control {
 
+namespace {
+
+absl::Duration DurationOf(const google::protobuf::Duration& duration) {
+  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
+}
+
+// Of the field at `path`, which is in bits; 0 where it is not given.
+template <typename Message>
+absl::StatusOr<double> BytesPerSecond(const Message& message, const std::string& path) {
+  if (!message.has_bandwidth()) return 0;
+  const auto bits = spec::ParseQuantity(message.bandwidth());
+  if (bits.has_value() && *bits > 0) return *bits / 8;
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, ".bandwidth must be a quantity such as 1G, not \"", message.bandwidth(), "\""));
+}
+
+}  // namespace
+
 absl::StatusOr<transport::Shaping> ShapingOf(const v1alpha1::TrainingJobSpec& spec,
                                              const std::string& folder) {
   transport::Shaping shaping;
   if (!spec.experiment().has_network()) return shaping;
   const v1alpha1::EmulatedNetwork& network = spec.experiment().network();
-  if (network.has_bandwidth()) {
-    const auto bits = spec::ParseQuantity(network.bandwidth());
-    if (!bits.has_value() || *bits <= 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("spec.experiment.network.bandwidth must be a quantity such as 1G, not \"",
-                       network.bandwidth(), "\""));
-    }
-    shaping.bytes_per_second = *bits / 8;
+  const std::string path = "spec.experiment.network";
+  ASSIGN_OR_RETURN(shaping.bytes_per_second, BytesPerSecond(network, path));
+  shaping.delay = DurationOf(network.delay());
+  for (int i = 0; i < network.links_size(); ++i) {
+    const v1alpha1::EmulatedLink& link = network.links(i);
+    transport::LinkShaping& shaped = shaping.links.emplace_back();
+    shaped.from = link.from();
+    shaped.to = link.to();
+    ASSIGN_OR_RETURN(shaped.bytes_per_second,
+                     BytesPerSecond(link, absl::StrCat(path, ".links[", i, "]")));
+    if (link.has_delay()) shaped.delay = DurationOf(link.delay());
   }
-  shaping.delay =
-      absl::Seconds(network.delay().seconds()) + absl::Nanoseconds(network.delay().nanos());
   if (network.pods_per_host() > 1) {
     shaping.pods_per_host = static_cast<int>(network.pods_per_host());
     shaping.card_folder = folder;

@@ -33,6 +33,33 @@ TEST(ShapingOf, ReadsBitsASecondAndHosts) {
   EXPECT_EQ(shaping->card_folder, "/job");
 }
 
+TEST(ShapingOf, ReadsLinks) {
+  v1alpha1::TrainingJobSpec spec;
+  auto& network = *spec.mutable_experiment()->mutable_network();
+  auto& slow = *network.add_links();
+  slow.set_from("worker-0");
+  slow.set_to("worker-1");
+  slow.set_bandwidth("100M");
+  auto& far = *network.add_links();
+  far.set_to("worker-2");
+  far.mutable_delay()->set_nanos(5'000'000);
+  const auto shaping = ShapingOf(spec, "/job");
+  ASSERT_TRUE(shaping.ok());
+  ASSERT_EQ(shaping->links.size(), 2U);
+  EXPECT_EQ(shaping->links[0].from, "worker-0");
+  EXPECT_EQ(shaping->links[0].to, "worker-1");
+  EXPECT_EQ(shaping->links[0].bytes_per_second, 12.5e6);
+  EXPECT_EQ(shaping->links[0].delay, std::nullopt);
+  EXPECT_EQ(shaping->links[1].from, "");
+  EXPECT_EQ(shaping->links[1].delay, absl::Milliseconds(5));
+  EXPECT_TRUE(shaping->enabled());
+
+  slow.set_bandwidth("fast");
+  EXPECT_EQ(ShapingOf(spec, "/job").status().message(),
+            "spec.experiment.network.links[0].bandwidth must be a quantity such as 1G, not "
+            "\"fast\"");
+}
+
 TEST(ShapingOf, RefusesWhatIsNoBandwidth) {
   v1alpha1::TrainingJobSpec spec;
   for (const char* wrong : {"", "fast", "-1G", "0"}) {

@@ -64,4 +64,32 @@ class Card {
 };
 static_assert(std::is_trivially_copyable_v<Card>);
 
+// One way of a link that is slower than the cards at its ends, or longer than the others. What
+// leaves the card goes on at the wire's own rate, one after another. Thread-compatible.
+class Wire {
+ public:
+  // One that is as fast and as long as any.
+  Wire() = default;
+  // `longer`: by so much than the network's delay, or less than 0.
+  Wire(double nanoseconds_per_byte, std::int64_t longer)
+      : nanoseconds_per_byte_(nanoseconds_per_byte), longer_(longer) {}
+
+  // When the last of `bytes` is out of it, if the card, which took so long, was done at `left`: by
+  // a clock that is `longer` ahead, so that whoever receives knows of the network's delay alone.
+  std::int64_t Pass(std::int64_t left, std::int64_t took, std::size_t bytes) {
+    if (nanoseconds_per_byte_ > 0) {
+      const auto takes =
+          static_cast<std::int64_t>(static_cast<double>(bytes) * nanoseconds_per_byte_);
+      free_ = std::max(left, std::max(free_, left - took) + takes);
+      left = free_;
+    }
+    return left + longer_;
+  }
+
+ private:
+  double nanoseconds_per_byte_ = 0;
+  std::int64_t longer_ = 0;
+  std::int64_t free_ = 0;
+};
+
 }  // namespace starling::transport

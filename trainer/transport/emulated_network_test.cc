@@ -103,5 +103,32 @@ TEST_P(EmulatedHosts, RefuseMembersThatEmulateAnotherNetwork) {
   });
 }
 
+// Two members are an hour apart, and no others.
+TEST_P(EmulatedHosts, HaveLinksOfTheirOwn) {
+  options_.shaping.pods_per_host = 1;
+  options_.shaping.bytes_per_second = 10e6;
+  options_.shaping.links = {{.from = "member-0", .to = "member-1", .delay = absl::Hours(1)},
+                            {.to = "member-2", .bytes_per_second = 1e6}};
+  Members members(GetParam(), 4, options_);
+  auto meshes = members.OpenAll(1);
+  const absl::Time begin = absl::Now();
+  OnEachRank(4, [&](int rank) {
+    std::vector<std::byte> buffer(50'000);  // 5 ms by a card, 50 by the slow link
+    EXPECT_EQ(Pass(*meshes[rank], 0, 3, buffer), absl::OkStatus());
+    EXPECT_EQ(Pass(*meshes[rank], 1, 2, buffer), absl::OkStatus());
+    if (rank == 2) {
+      EXPECT_GE(absl::Now() - begin, absl::Milliseconds(49));
+    }
+    if (rank == 0) {
+      EXPECT_EQ(meshes[0]->Send(1, kPassed, buffer, Soon()), absl::OkStatus());
+    }
+    if (rank == 1) {
+      EXPECT_EQ(
+          meshes[1]->Receive(0, kPassed, buffer, net::Deadline::After(absl::Seconds(1))).code(),
+          absl::StatusCode::kDeadlineExceeded);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace starling::transport

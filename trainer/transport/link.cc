@@ -22,12 +22,13 @@ std::string TagText(const Tag& tag) {
 
 }  // namespace
 
-Link::Link(std::unique_ptr<Stream> stream, std::uint64_t view, std::string name, bool shaped,
-           LinkOwner& owner, TrafficCounter& counter, std::shared_ptr<TrafficCounter> total)
+Link::Link(std::unique_ptr<Stream> stream, std::uint64_t view, std::string name,
+           std::optional<Wire> wire, LinkOwner& owner, TrafficCounter& counter,
+           std::shared_ptr<TrafficCounter> total)
     : stream_(std::move(stream)),
       view_(view),
       name_(std::move(name)),
-      shaped_(shaped),
+      wire_(wire),
       owner_(owner),
       counter_(counter),
       total_(std::move(total)) {}
@@ -46,7 +47,7 @@ void Link::PostSend(Ticket ticket, Tag tag, std::span<const std::byte> data) {
   header.view = view_;
   header.step = tag.step;
   header.length = data.size();
-  header.departed = shaped_ ? owner_.shaper.Depart(kHeaderBytes + data.size()) : 0;
+  header.departed = wire_ ? owner_.shaper.Depart(kHeaderBytes + data.size(), *wire_) : 0;
   outgoing_.push_back({ticket, Encode(header), data});
 }
 
@@ -271,9 +272,9 @@ absl::Status Link::Complete() {
   total_->Received(frame.header.length, kHeaderBytes);
   // A link keeps the order of its frames.
   const std::int64_t ready =
-      shaped_ ? owner_.shaper.Arrive(frame.header.departed, kHeaderBytes + frame.header.length,
-                                     arrived_)
-              : 0;
+      wire_ ? owner_.shaper.Arrive(frame.header.departed, kHeaderBytes + frame.header.length,
+                                   arrived_)
+            : 0;
   arrived_ = ready;
   const Tag tag{frame.header.step, frame.header.channel};
   const auto receive = std::find_if(receives_.begin(), receives_.end(), [&](const Receive& posted) {

@@ -40,9 +40,10 @@ class LinkOwner {
 class Link {
  public:
   // `name` is the peer's, for messages: "rank 2 (member x)". `counters` are the mesh's and the
-  // transport's. `shaped`: what passes goes through the owner's shaper.
-  Link(std::unique_ptr<Stream> stream, std::uint64_t view, std::string name, bool shaped,
-       LinkOwner& owner, TrafficCounter& counter, std::shared_ptr<TrafficCounter> total);
+  // transport's. `wire`: what passes goes through the owner's shaper, and then this.
+  Link(std::unique_ptr<Stream> stream, std::uint64_t view, std::string name,
+       std::optional<Wire> wire, LinkOwner& owner, TrafficCounter& counter,
+       std::shared_ptr<TrafficCounter> total);
 
   void PostSend(Ticket ticket, Tag tag, std::span<const std::byte> data);
   absl::Status PostReceive(Ticket ticket, Tag tag, std::span<std::byte> data);
@@ -131,7 +132,7 @@ class Link {
   std::unique_ptr<Stream> stream_;  // null once closed
   const std::uint64_t view_;
   const std::string name_;
-  const bool shaped_;
+  std::optional<Wire> wire_;  // none: nothing is emulated
   LinkOwner& owner_;
   TrafficCounter& counter_;
   const std::shared_ptr<TrafficCounter> total_;

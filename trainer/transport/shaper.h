@@ -14,8 +14,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <utility>
 
+#include "trainer/transport/card.h"
 #include "trainer/transport/host_card.h"
 #include "trainer/transport/shaping.h"
 
@@ -25,6 +27,14 @@ inline std::int64_t MonotonicNanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+// What is on the way from `self` to `peer`, which are pods.
+inline Wire WireBetween(std::string_view self, std::string_view peer, const Shaping& shaping) {
+  const LinkShaping* const link = LinkBetween(self, peer, shaping);
+  if (link == nullptr) return {};
+  return {link->bytes_per_second > 0 ? 1e9 / link->bytes_per_second : 0,
+          absl::ToInt64Nanoseconds(link->delay.value_or(shaping.delay) - shaping.delay)};
 }
 
 // What one rank sends and receives, by a card of its own or one that its host's processes share.
@@ -46,6 +56,11 @@ class Shaper {
   std::int64_t Depart(std::size_t bytes, std::int64_t now) {
     const std::int64_t takes = Duration(bytes);
     return shared_ != nullptr ? shared_->Send(now, takes) : card_.Send(now, takes);
+  }
+
+  // The same through a link of this card.
+  std::int64_t Depart(std::size_t bytes, Wire& wire) {
+    return enabled_ ? wire.Pass(Depart(bytes), Duration(bytes), bytes) : 0;
   }
 
   // When the receiver has them all, which is not before `earliest`. 0 when nothing is emulated.

@@ -112,5 +112,67 @@ TEST(Shaper, SavesNothingUpWhileIdle) {
   EXPECT_EQ(shaper.Depart(2000, 1000 * kMillisecond), 1002 * kMillisecond);
 }
 
+// Links. ------------------------------------------------------------------------------------------
+
+Shaping WithLinks(std::vector<LinkShaping> links) {
+  Shaping shaping{.delay = absl::Milliseconds(2), .bytes_per_second = 1e6};
+  shaping.links = std::move(links);
+  return shaping;
+}
+
+TEST(Links, AreFoundByRoleAndNumberBothWaysAndTheLastOneHolds) {
+  const Shaping shaping =
+      WithLinks({{.to = "worker-1", .bytes_per_second = 1},
+                 {.from = "worker-0", .to = "worker-1", .bytes_per_second = 2}});
+  const auto rate = [&](const char* a, const char* b) {
+    const LinkShaping* const link = LinkBetween(a, b, shaping);
+    return link == nullptr ? 0 : link->bytes_per_second;
+  };
+  EXPECT_EQ(rate("job-worker-0", "job-worker-1"), 2);
+  EXPECT_EQ(rate("job-worker-1", "job-worker-0"), 2);
+  EXPECT_EQ(rate("job-worker-1", "job-parameter-server-0"), 1);
+  EXPECT_EQ(rate("job-worker-0", "job-worker-2"), 0);
+  EXPECT_EQ(rate("job-worker-11", "job-worker-0"), 0);
+  EXPECT_EQ(rate("job-hard-worker-1", "job-worker-2"), 1) << "a job's name is its own affair";
+  EXPECT_EQ(rate("job-coworker-1", "job-worker-2"), 0);
+}
+
+TEST(Links, EmulateANetworkAlone) {
+  Shaping shaping;
+  EXPECT_FALSE(shaping.enabled());
+  shaping.links.push_back({.to = "worker-1", .delay = absl::Milliseconds(1)});
+  EXPECT_TRUE(shaping.enabled());
+  EXPECT_EQ(TextOf(shaping), "emulated a link of its own");
+}
+
+TEST(Wire, IsNoSlowerThanItsCardUnlessItIsSaid) {
+  Wire wire;
+  EXPECT_EQ(wire.Pass(50 * kMillisecond, kMillisecond, 1000), 50 * kMillisecond);
+  Wire between = WireBetween("job-worker-0", "job-worker-1",
+                             WithLinks({{.to = "worker-2", .bytes_per_second = 1}}));
+  EXPECT_EQ(between.Pass(50 * kMillisecond, kMillisecond, 1000), 50 * kMillisecond);
+}
+
+// A card sends 1000 bytes in a millisecond, the wire in four.
+TEST(Wire, CarriesOneFrameAfterAnotherAtItsOwnRate) {
+  Wire wire = WireBetween("job-worker-0", "job-worker-1",
+                          WithLinks({{.to = "worker-1", .bytes_per_second = 0.25e6}}));
+  EXPECT_EQ(wire.Pass(10 * kMillisecond, kMillisecond, 1000), 13 * kMillisecond)
+      << "its first byte goes on while the last is still to leave";
+  EXPECT_EQ(wire.Pass(11 * kMillisecond, kMillisecond, 1000), 17 * kMillisecond);
+  EXPECT_EQ(wire.Pass(100 * kMillisecond, kMillisecond, 1000), 103 * kMillisecond);
+}
+
+TEST(Wire, HasADelayOfItsOwn) {
+  Shaper card = NewShaper();
+  for (const int delay : {0, 1, 2, 9}) {
+    Wire wire =
+        WireBetween("job-worker-0", "job-worker-1",
+                    WithLinks({{.to = "worker-1", .delay = delay * absl::Milliseconds(1)}}));
+    const std::int64_t left = wire.Pass((100 + 20 * delay) * kMillisecond, kMillisecond, 1000);
+    EXPECT_EQ(card.Arrive(left, 1000, 0), (100 + 21 * delay) * kMillisecond);
+  }
+}
+
 }  // namespace
 }  // namespace starling::transport

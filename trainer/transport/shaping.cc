@@ -29,6 +29,12 @@ Number FirstBytes(const std::string& text) {
   return number;
 }
 
+bool Names(std::string_view name, std::string_view pod) {
+  if (!pod.ends_with(name)) return false;
+  pod.remove_suffix(name.size());
+  return pod.empty() || pod.back() == '-';
+}
+
 }  // namespace
 
 std::string TextOf(const Shaping& shaping) {
@@ -39,6 +45,11 @@ std::string TextOf(const Shaping& shaping) {
   }
   if (shaping.pods_per_host > 1) {
     texts.push_back(absl::StrCat(shaping.pods_per_host, " pods on a card"));
+  }
+  if (!shaping.links.empty()) {
+    const bool one = shaping.links.size() == 1;
+    texts.push_back(one ? "a link of its own"
+                        : absl::StrCat(shaping.links.size(), " links of their own"));
   }
   return absl::StrCat("emulated ", absl::StrJoin(texts, ", "));
 }
@@ -55,7 +66,17 @@ std::string HostOf(std::string_view pod, int pods_per_host) {
                       index / static_cast<std::uint32_t>(pods_per_host));
 }
 
-// Cards and delays may differ: they are each member's own.
+const LinkShaping* LinkBetween(std::string_view a, std::string_view b, const Shaping& shaping) {
+  const auto leads = [](const LinkShaping& link, std::string_view from, std::string_view to) {
+    return (link.from.empty() || Names(link.from, from)) && Names(link.to, to);
+  };
+  for (auto link = shaping.links.rbegin(); link != shaping.links.rend(); ++link) {
+    if (leads(*link, a, b) || leads(*link, b, a)) return &*link;
+  }
+  return nullptr;
+}
+
+// Cards, delays and links may differ: they are each member's own.
 std::uint64_t NetworkOf(const Shaping& shaping) {
   if (!shaping.enabled()) return 0;
   return FirstBytes<std::uint64_t>(absl::StrCat(shaping.machine, " ", shaping.pods_per_host)) | 1;

@@ -82,10 +82,13 @@ StreamMesh::StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
     counters_.push_back(std::make_unique<TrafficCounter>());
     links_.push_back(nullptr);
     if (peer == rank_) continue;
+    std::optional<Wire> wire;
+    if (!OnOneHost(members_[rank_], members_[peer], shaping_)) {
+      wire = WireBetween(members_[rank_].pod, members_[peer].pod, shaping_);
+    }
     links_.back() =
         std::make_unique<Link>(std::move(streams[peer]), view_, PeerName(peer, members_[peer]),
-                               !OnOneHost(members_[rank_], members_[peer], shaping_), owner,
-                               *counters_.back(), ledger.Counter(member(peer)));
+                               wire, owner, *counters_.back(), ledger.Counter(member(peer)));
   }
 }
 
