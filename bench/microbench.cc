@@ -14,6 +14,7 @@
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/compression/codec.h"
+#include "trainer/compression/compressor.h"
 #include "trainer/data/batches.h"
 #include "trainer/data/load_datasets.h"
 #include "trainer/optimizer/optimizer.h"
@@ -123,6 +124,26 @@ void EncodeBy(benchmark::State& state, const compression::CodecKind& kind, bool 
       static_cast<double>(kCount * sizeof(float)) / static_cast<double>(size);
 }
 
+// The same with error feedback around it (or momentum correction), as a worker does in each step.
+void CompressBy(benchmark::State& state, const compression::CodecKind& kind) {
+  constexpr std::size_t kCount = 4 << 20, kWidth = 1024;
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(kCount);
+  for (float& value : values) value = normal(random);
+  const std::unique_ptr<compression::Codec> codec = kind.make({});
+  const std::vector<std::vector<std::int64_t>> shapes = {{kCount / kWidth, kWidth}};
+  compression::Compressor compressor(
+      *codec, kCount, {.error_feedback = true, .layout = compression::Layout(shapes)});
+  std::vector<std::byte> bytes(codec->MaxBytes(kCount));
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(compressor.Encode(0, {}, values, bytes));
+    compressor.Commit(0);
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(kCount * sizeof(float)));
+}
+
 }  // namespace
 }  // namespace starling
 
@@ -134,6 +155,9 @@ int main(int count, char** arguments) {
         starling::EncodeBy(state, kind, decodes);
       });
     }
+    benchmark::RegisterBenchmark(
+        ("Compress/" + std::string(kind.name)).c_str(),
+        [&kind](benchmark::State& state) { starling::CompressBy(state, kind); });
   }
   benchmark::Initialize(&count, arguments);
   if (benchmark::ReportUnrecognizedArguments(count, arguments)) return 1;

@@ -22,16 +22,6 @@ float Threshold(std::vector<float>& magnitudes, std::size_t wanted) {
   return *nth;
 }
 
-float SampledThreshold(std::span<const float> values, double density, double sample_ratio) {
-  const auto count = static_cast<double>(values.size());
-  const double wanted = std::max(sample_ratio * count, kAbove / density);
-  const auto stride = static_cast<std::size_t>(std::max(1.0, count / wanted));
-  std::vector<float> sample;
-  sample.reserve(values.size() / stride + 1);
-  for (std::size_t i = 0; i < values.size(); i += stride) sample.push_back(std::abs(values[i]));
-  return Threshold(sample, Wanted(sample.size(), density));
-}
-
 // The `wanted` largest of those at `places`.
 void KeepLargest(std::span<const float> values, std::size_t wanted,
                  std::vector<std::uint32_t>& places) {
@@ -55,6 +45,16 @@ std::size_t Wanted(std::size_t count, double density) {
 std::size_t MostSelected(std::size_t count, double density) {
   const auto most = kTooMany * static_cast<double>(Wanted(count, density));
   return std::min(count, static_cast<std::size_t>(most));
+}
+
+float SampledThreshold(std::span<const float> values, double density, double sample_ratio) {
+  const auto count = static_cast<double>(values.size());
+  const double wanted = std::max(sample_ratio * count, kAbove / density);
+  const auto stride = static_cast<std::size_t>(std::max(1.0, count / wanted));
+  std::vector<float> sample;
+  sample.reserve(values.size() / stride + 1);
+  for (std::size_t i = 0; i < values.size(); i += stride) sample.push_back(std::abs(values[i]));
+  return Threshold(sample, Wanted(sample.size(), density));
 }
 
 std::vector<std::uint32_t> Largest(std::span<const float> values, double density,

@@ -24,6 +24,9 @@ std::size_t Wanted(std::size_t count, double density);
 // The most that Largest selects.
 std::size_t MostSelected(std::size_t count, double density);
 
+// The magnitude that about `density` of the numbers reach, by a sample of them: see Largest.
+float SampledThreshold(std::span<const float> values, double density, double sample_ratio);
+
 // The places, ascending, of the numbers of the largest magnitudes, about `density` of all and none
 // that is 0. `sample_ratio` of the numbers, or enough of them, say where the threshold lies; from
 // 1 on it is exact. Equal magnitudes: the first ones.

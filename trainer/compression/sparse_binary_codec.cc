@@ -10,10 +10,12 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/compression/selection.h"
 #include "trainer/compression/tensor_codec.h"
+#include "trainer/kernels/magnitudes.h"
 
 namespace starling::compression {
 namespace {
@@ -68,16 +70,15 @@ unsigned GapBits(double density) {
   return std::min(kMostBits, static_cast<unsigned>(1 + std::floor(std::log2(ratio))));
 }
 
-// The average of the `wanted` largest of `values` times `sign` that are above 0, and their places.
+// The average of the `wanted` largest of `values` times a sign that are above 0, and their places.
 struct Side {
   double mean = 0;
   std::vector<std::uint32_t> places;
 };
-Side SideOf(std::span<const float> values, float sign, std::size_t wanted) {
-  Side side;
-  for (std::uint32_t i = 0; i < values.size(); ++i) {
-    if (sign * values[i] > 0) side.places.push_back(i);
-  }
+// `places` are those of all that are above 0, or of as many of the largest as are wanted at least.
+Side SideOf(std::span<const float> values, float sign, std::size_t wanted,
+            std::vector<std::uint32_t> places) {
+  Side side{0, std::move(places)};
   if (side.places.empty()) return side;
   if (side.places.size() > wanted) {
     const auto end = side.places.begin() + static_cast<std::ptrdiff_t>(wanted);
@@ -92,6 +93,27 @@ Side SideOf(std::span<const float> values, float sign, std::size_t wanted) {
   for (const std::uint32_t place : side.places) side.mean += double{sign * values[place]};
   side.mean /= static_cast<double>(side.places.size());
   return side;
+}
+
+struct Sides {
+  Side above, below;
+};
+// Numbers below a threshold need not be looked at where enough of either side are beyond it; a
+// sample says where that may be, and where it is wrong all are.
+Sides SidesOf(std::span<const float> values, std::size_t wanted, double density) {
+  constexpr double kEnough = 4;  // twice as many as both sides want
+  float threshold = SampledThreshold(values, std::min(1.0, kEnough * density), kSampleRatio);
+  while (true) {
+    std::vector<std::uint32_t> above, below;
+    for (const std::uint32_t place : kernels::AtLeast(values, threshold)) {
+      (values[place] > 0 ? above : below).push_back(place);
+    }
+    if (threshold == 0 || std::min(above.size(), below.size()) >= wanted) {
+      return {SideOf(values, 1, wanted, std::move(above)),
+              SideOf(values, -1, wanted, std::move(below))};
+    }
+    threshold = 0;
+  }
 }
 
 class SparseBinaryCodec final : public TensorCodec {
@@ -114,7 +136,7 @@ class SparseBinaryCodec final : public TensorCodec {
   std::size_t Encode(std::span<const float> values, const Piece& piece, const PieceManner& manner,
                      std::span<std::byte> bytes) const override {
     const std::size_t wanted = Wanted(piece.count, manner.density);
-    const Side above = SideOf(values, 1, wanted), below = SideOf(values, -1, wanted);
+    const auto [above, below] = SidesOf(values, wanted, manner.density);
     const bool is_above = above.mean >= below.mean;
     const Side& side = is_above ? above : below;
     const unsigned bits = GapBits(manner.density);

@@ -7,11 +7,13 @@
 #include <random>
 #include <vector>
 
+#include "common/random/philox.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "trainer/kernels/magnitudes.h"
 #include "trainer/kernels/quantise.h"
 #include "trainer/kernels/sign_bits.h"
+#include "trainer/kernels/ternary.h"
 
 namespace starling::kernels {
 namespace {
@@ -138,6 +140,38 @@ TEST(Log, CodesOfAPrefixAreThePrefixOfTheCodes) {
     QuantiseLog(std::span(values).first(length), 3, std::span(some).first(length));
     EXPECT_TRUE(std::equal(some.begin(), some.end() - 1, codes.begin())) << length;
     EXPECT_EQ(some.back(), 77) << length;
+  }
+}
+
+TEST(Ternary, NumbersAreDrawnAsPhiloxSaysOneByOne) {
+  constexpr float kClip = 1.5F, kScale = 1.25F;
+  const TernaryDraws draws{{7, 8}, {9, 10}};
+  for (const std::size_t length : kLengths) {
+    const std::vector<float> values = Random(length, 6);
+    std::vector<std::byte> codes(TernaryBytes(length), std::byte{0xff});
+    DrawTernary(values, kClip, 1 / double{kScale}, draws, codes);
+    std::vector<float> back(length);
+    std::vector<std::int32_t> sums(length, 5);
+    ASSERT_TRUE(FromTernary(codes, kScale, back));
+    ASSERT_TRUE(AddTernary(codes, sums));
+    for (std::size_t i = 0; i < length; ++i) {
+      const random::Block block =
+          random::Philox4x32({static_cast<std::uint32_t>(i / 4), 9, 10, 0}, {7, 8});
+      const double magnitude = std::min(std::abs(values[i]), kClip);
+      const bool sent = block[i % 4] < magnitude / double{kScale} * 0x1p32;
+      const int level = !sent ? 0 : values[i] < 0 ? -1 : 1;
+      ASSERT_EQ(back[i], static_cast<float>(level) * kScale) << i << " of " << length;
+      ASSERT_EQ(sums[i], 5 + level);
+    }
+    if (length == 0) continue;
+    const std::byte last = codes.back();
+    codes.back() = std::byte{3};
+    EXPECT_FALSE(FromTernary(codes, kScale, back)) << length;
+    EXPECT_FALSE(AddTernary(codes, sums)) << length;
+    codes.back() = last | std::byte{0x40};
+    EXPECT_EQ(FromTernary(codes, kScale, back),
+              length % 4 == 0 && (last & std::byte{0x80}) == std::byte{0})
+        << "a spare code is 0";
   }
 }
 

@@ -48,6 +48,22 @@ STARLING_VECTORISED void FromInt8Loop(const std::int8_t* x, float scale, float* 
 }
 
 constexpr std::size_t kLanes = 16;
+// By how much more one scale loses than another. `n` is a multiple of kLanes.
+STARLING_VECTORISED void ErrorBeyondLoop(const float* x, float inverse, float scale,
+                                         float other_inverse, float other_scale, double* lanes,
+                                         std::size_t n) {
+  double sums[kLanes] = {};
+  for (std::size_t i = 0; i < n; i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const float value = x[i + lane];
+      const double lost{value - Rounded(value, inverse) * scale};
+      const double other{value - Rounded(value, other_inverse) * other_scale};
+      sums[lane] += lost * lost - other * other;
+    }
+  }
+  for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] = sums[lane];
+}
+
 // `n` is a multiple of kLanes.
 STARLING_VECTORISED void ErrorLoop(const float* x, float inverse, float scale, double* lanes,
                                    std::size_t n) {
@@ -113,6 +129,17 @@ float BestClip(std::span<const float> values, float largest) {
   return std::min(largest, static_cast<float>(clip));
 }
 
+// Whether `scale` does, than the other.
+bool LosesLess(std::span<const float> values, float scale, float other) {
+  double lanes[kLanes] = {};
+  const std::size_t rounded = values.size() / kLanes * kLanes;
+  ErrorBeyondLoop(values.data(), 1 / scale, scale, 1 / other, other, lanes, rounded);
+  double beyond =
+      Int8Error(values.subspan(rounded), scale) - Int8Error(values.subspan(rounded), other);
+  for (const double lane : lanes) beyond += lane;
+  return beyond < 0;
+}
+
 }  // namespace
 
 void QuantiseInt8(std::span<const float> values, float scale, std::span<std::int8_t> levels) {
@@ -145,7 +172,7 @@ float Int8Scale(std::span<const float> values) {
   const float clipped = BestClip(values, largest) / kLargestInt8;
   if (clipped < FLT_MIN) return whole < FLT_MIN ? 0 : whole;
   if (clipped >= whole) return whole;
-  return Int8Error(values, clipped) < Int8Error(values, whole) ? clipped : whole;
+  return LosesLess(values, clipped, whole) ? clipped : whole;
 }
 
 void QuantiseLog(std::span<const float> values, int exponent, std::span<std::uint8_t> codes) {

@@ -36,8 +36,17 @@ STARLING_VECTORISED void AddDoubleLoop(const double* x, double* y, std::size_t n
 STARLING_VECTORISED void SubtractLoop(const float* x, float* y, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) y[i] -= x[i];
 }
+STARLING_VECTORISED void SumOfLoop(const float* x, const float* z, float* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] = x[i] + z[i];
+}
+STARLING_VECTORISED void DifferenceOfLoop(const float* x, const float* z, float* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] = x[i] - z[i];
+}
 STARLING_VECTORISED void ScaleLoop(float a, float* y, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) y[i] *= a;
+}
+STARLING_VECTORISED void ClearWhereNonZeroLoop(const float* x, float* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] = x[i] == 0 ? y[i] : 0;
 }
 STARLING_VECTORISED void AxpyLoop(float a, const float* x, float* y, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) y[i] += a * x[i];
@@ -98,6 +107,22 @@ void Subtract(std::span<const float> x, std::span<float> y) {
 }
 
 void Scale(float a, std::span<float> y) { ScaleLoop(a, y.data(), y.size()); }
+
+void SumOf(std::span<const float> x, std::span<const float> z, std::span<float> y) {
+  CheckEqual(x.size(), y.size());
+  CheckEqual(z.size(), y.size());
+  SumOfLoop(x.data(), z.data(), y.data(), y.size());
+}
+void DifferenceOf(std::span<const float> x, std::span<const float> z, std::span<float> y) {
+  CheckEqual(x.size(), y.size());
+  CheckEqual(z.size(), y.size());
+  DifferenceOfLoop(x.data(), z.data(), y.data(), y.size());
+}
+
+void ClearWhereNonZero(std::span<const float> x, std::span<float> y) {
+  CheckEqual(x.size(), y.size());
+  ClearWhereNonZeroLoop(x.data(), y.data(), y.size());
+}
 
 void Axpy(float a, std::span<const float> x, std::span<float> y) {
   CheckEqual(x.size(), y.size());

@@ -29,10 +29,16 @@ void Copy(std::span<const float> x, std::span<float> y);
 // y = y + x
 void Add(std::span<const float> x, std::span<float> y);
 void Add(std::span<const double> x, std::span<double> y);
+// y = x + z
+void SumOf(std::span<const float> x, std::span<const float> z, std::span<float> y);
 // y = y - x
 void Subtract(std::span<const float> x, std::span<float> y);
+// y = x - z
+void DifferenceOf(std::span<const float> x, std::span<const float> z, std::span<float> y);
 // y = a * y
 void Scale(float a, std::span<float> y);
+// y = 0 where x is not
+void ClearWhereNonZero(std::span<const float> x, std::span<float> y);
 // y = y + a * x, the product rounded first
 void Axpy(float a, std::span<const float> x, std::span<float> y);
 // y = min(y, x), y = max(y, x)

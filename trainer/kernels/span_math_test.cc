@@ -41,18 +41,26 @@ TEST(SpanMath, ElementwiseResultsAreThoseOfAScalarLoopBitForBit) {
     const auto x = Random(n, 1);
     const auto y = Random(n, 2);
     auto added = y, subtracted = y, scaled = y, axpy = y, copied = y, filled = y;
+    auto sum = y, difference = y, cleared = y, gaps = x;
     Add(x, added);
     Subtract(x, subtracted);
     Scale(0.3F, scaled);
     Axpy(0.3F, x, axpy);
     Copy(x, copied);
     Fill(2.5F, filled);
+    SumOf(x, y, sum);
+    DifferenceOf(x, y, difference);
+    for (std::size_t i = 0; i < n; i += 3) gaps[i] = i % 2 == 0 ? 0.0F : -0.0F;
+    ClearWhereNonZero(gaps, cleared);
     for (std::size_t i = 0; i < n; ++i) {
       EXPECT_EQ(added[i], Rounded(y[i] + x[i]));
       EXPECT_EQ(subtracted[i], Rounded(y[i] - x[i]));
       EXPECT_EQ(scaled[i], Rounded(0.3F * y[i]));
       EXPECT_EQ(axpy[i], Rounded(y[i] + Rounded(0.3F * x[i])));
       EXPECT_EQ(filled[i], 2.5F);
+      EXPECT_EQ(sum[i], Rounded(x[i] + y[i]));
+      EXPECT_EQ(difference[i], Rounded(x[i] - y[i]));
+      EXPECT_EQ(cleared[i], i % 3 == 0 ? y[i] : 0);
     }
     EXPECT_EQ(Bits(copied), Bits(x));
   }
