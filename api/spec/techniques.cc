@@ -351,6 +351,10 @@ std::vector<Technique> Compressions() {
                  "kktFilter out")}}};
   for (const std::string& codec : TensorCodecs()) table.push_back(TensorCodec(codec));
   for (const char* codec : {kDeep, kEntropyTopK}) table.push_back({codec, {NoOtherMomentum()}});
+  for (const char* codec : {"ternGrad", "int8"}) {
+    table.push_back({absl::StrCat("compression.codec.", codec, ".sharedScale"),
+                     {Excludes({kServers}, "who take each push as it comes, by its own scale")}});
+  }
   return table;
 }
 

@@ -351,9 +351,11 @@ TEST(Techniques, EachRuleOfTheTableIsNoticed) {
                            "exchange={}",
                            "update={}",
                            "compression={}",
+                           "compression.codec.int8.sharedScale=true",
+                           "compression.codec.ternGrad.sharedScale=true",
                            "workload.linearRegression.hashedFeatures=2"}) {
     for (const Settings& beside :
-         {Settings{}, kSparse, Settings{"workload.container={}"}, kOwnLoop}) {
+         {Settings{}, kSparse, kServers, Settings{"workload.container={}"}, kOwnLoop}) {
       const auto job = ReadableWith(beside + Settings{more});
       if (job.has_value()) jobs.push_back(*job);
     }

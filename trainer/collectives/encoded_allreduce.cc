@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/collectives/encoded_allreduce.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <vector>
 
 #include "common/ranges/ranges.h"
 #include "common/status/macros.h"
+#include "trainer/collectives/allreduce.h"
 #include "trainer/kernels/span_math.h"
 
 namespace starling::collectives {
@@ -23,16 +26,18 @@ class Reduction {
       : communicator_(communicator),
         compressor_(compressor),
         codec_(compressor.codec()),
+        level_sums_(codec_.level_sums()),
         update_(update),
         first_(first),
         data_(data),
         size_(communicator.size()),
         own_(RangeOf(communicator.rank())),
-        incoming_(static_cast<std::size_t>(size_)) {
-    LayOut();
-  }
+        incoming_(static_cast<std::size_t>(size_)),
+        scales_(static_cast<std::size_t>(size_)) {}
 
   absl::StatusOr<std::size_t> Run() {
+    if (level_sums_ != nullptr) RETURN_IF_ERROR(AgreeOnScales());
+    LayOut();
     if (codec_.fixed_size()) PostReceives();
     RETURN_IF_ERROR(SendShares());
     RETURN_IF_ERROR(SumUp());
@@ -55,6 +60,39 @@ class Reduction {
   Range RangeOf(int rank) const {
     return ranges::PartOf(data_.size(), static_cast<std::size_t>(rank),
                           static_cast<std::size_t>(size_));
+  }
+
+  // Of the pieces of all parts; one allreduce, of few numbers.
+  absl::Status AgreeOnScales() {
+    std::vector<float> mine;
+    for (int rank = 0; rank < size_; ++rank) {
+      const Range range = RangeOf(rank);
+      if (range.size() == 0) continue;
+      ASSIGN_OR_RETURN(scales_[rank], compressor_.Scales({first_ + range.begin}, DataOf(range)));
+      mine.insert(mine.end(), scales_[rank].begin(), scales_[rank].end());
+    }
+    std::vector<float> agreed = mine;
+    constexpr Algorithm kFewRounds = Algorithm::kRecursiveDoubling;
+    RETURN_IF_ERROR(Allreduce(kFewRounds, communicator_, std::span(agreed), ReduceOp::kMaximum));
+    for (const Round& round : PlanOf(kFewRounds, {size_, communicator_.rank()}, agreed.size())) {
+      for (const Transfer& send : round.sends) sent_ += send.range.size() * sizeof(float);
+    }
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      if (!(agreed[i] >= mine[i])) {
+        return absl::InvalidArgumentError(
+            "the ranks' largest scale is below this rank's; all must be of one version");
+      }
+    }
+    auto next = agreed.begin();
+    for (std::vector<float>& scales : scales_) {
+      std::copy_n(next, scales.size(), scales.begin());
+      next += static_cast<std::ptrdiff_t>(scales.size());
+    }
+    return absl::OkStatus();
+  }
+
+  std::span<const float> DataOf(const Range& range) const {
+    return range.Of(std::span<const float>(data_));
   }
 
   // Room for every share and sum, each at a multiple of 8 bytes.
@@ -106,11 +144,12 @@ class Reduction {
     return std::as_bytes(std::span(message));
   }
 
-  absl::StatusOr<std::span<const std::byte>> Encoded(const Range& range,
-                                                     std::span<const float> values,
+  // Of the part of `owner`.
+  absl::StatusOr<std::span<const std::byte>> Encoded(int owner, std::span<const float> values,
                                                      std::span<std::byte> bytes) {
     ASSIGN_OR_RETURN(const std::size_t size,
-                     compressor_.Encode(update_, {first_ + range.begin}, values, bytes));
+                     compressor_.Encode(update_, {first_ + RangeOf(owner).begin}, values, bytes,
+                                        scales_[owner]));
     return bytes.first(size);
   }
 
@@ -125,8 +164,7 @@ class Reduction {
       const int peer = (communicator_.rank() + i) % size_;
       const Range range = RangeOf(peer);
       if (range.size() == 0) continue;
-      ASSIGN_OR_RETURN(const auto bytes,
-                       Encoded(range, range.Of(std::span<const float>(data_)), outgoing_[peer]));
+      ASSIGN_OR_RETURN(const auto bytes, Encoded(peer, DataOf(range), outgoing_[peer]));
       Send(peer, bytes);
     }
     return absl::OkStatus();
@@ -134,6 +172,15 @@ class Reduction {
 
   absl::Status SumUp() {
     if (own_.size() == 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const auto bytes, level_sums_ != nullptr ? SumOfLevels() : EncodedSum());
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer != communicator_.rank()) Send(peer, bytes);
+    }
+    return DecodeSum(bytes, own_.Of(data_));
+  }
+
+  // Of the own part.
+  absl::StatusOr<std::span<const std::byte>> EncodedSum() {
     const std::span<float> mine = own_.Of(data_);
     const std::span<float> scratch = communicator_.workspace.Floats(2 * own_.size());
     const std::span<float> sum = scratch.first(own_.size()), share = scratch.last(own_.size());
@@ -150,11 +197,27 @@ class Reduction {
       }
       if (peer > 0) kernels::Add(share, sum);
     }
-    ASSIGN_OR_RETURN(const auto bytes, Encoded(own_, sum, outgoing_[communicator_.rank()]));
+    return Encoded(communicator_.rank(), sum, outgoing_[communicator_.rank()]);
+  }
+
+  absl::StatusOr<std::span<const std::byte>> SumOfLevels() {
+    const int self = communicator_.rank();
+    std::vector<std::string> messages(static_cast<std::size_t>(size_));
+    std::vector<std::span<const std::byte>> shares(messages.size());
+    ASSIGN_OR_RETURN(shares[self], Encoded(self, DataOf(own_), incoming_[self].share));
     for (int peer = 0; peer < size_; ++peer) {
-      if (peer != communicator_.rank()) Send(peer, bytes);
+      if (peer == self) continue;
+      const Incoming& from = incoming_[peer];
+      ASSIGN_OR_RETURN(shares[peer], Received(peer, from.share_ticket, from.share, messages[peer]));
     }
-    return codec_.Decode(bytes, mine);
+    const std::span<std::byte> sum = outgoing_[self];
+    ASSIGN_OR_RETURN(const std::size_t size, level_sums_->Add(shares, own_.size(), sum));
+    return sum.first(size);
+  }
+
+  absl::Status DecodeSum(std::span<const std::byte> bytes, std::span<float> values) const {
+    if (level_sums_ == nullptr) return codec_.Decode(bytes, values);
+    return level_sums_->Decode(bytes, size_, values);
   }
 
   absl::Status TakeSum(int peer) {
@@ -163,12 +226,13 @@ class Reduction {
     std::string message;
     ASSIGN_OR_RETURN(const auto bytes,
                      Received(peer, incoming_[peer].sum_ticket, incoming_[peer].sum, message));
-    return codec_.Decode(bytes, range.Of(data_));
+    return DecodeSum(bytes, range.Of(data_));
   }
 
   const Communicator& communicator_;
   compression::Compressor& compressor_;
   const Codec& codec_;
+  const compression::LevelSums* const level_sums_;  // null: shares are decoded
   const std::uint64_t update_;
   const std::size_t first_;
   const std::span<float> data_;
@@ -176,6 +240,7 @@ class Reduction {
   const Range own_;
   std::vector<Incoming> incoming_;              // by rank
   std::vector<std::span<std::byte>> outgoing_;  // shares by rank; my own place: the sum
+  std::vector<std::vector<float>> scales_;      // by the owner of the part; empty without levels
   std::vector<transport::Ticket> sends_;
   std::size_t sent_ = 0;  // bytes
 };

@@ -8,6 +8,12 @@
 // times the encoded array, as a ring would; a ring itself would encode every partial sum anew and
 // lose something in each of its rounds.
 //
+// In levels, where a codec asks for it: by owners, but before that the ranks agree on scales, the
+// largest of theirs for each piece, by an allreduce of their own. Then shares are integers times
+// these scales, the owner's own like all others; it adds the integers up, and sends their sum in as
+// few bits as it needs. So nothing is decoded on the way, each number is rounded once, and the sum
+// is exactly that of what all have sent.
+//
 // By all, where a codec asks for it (compression::Summing): every rank sends its encoding of the
 // whole array to every other, decodes all, its own too, and adds them up in the order of ranks. It
 // sends n-1 times the encoded array, which is less only while that is small beside the array: at a

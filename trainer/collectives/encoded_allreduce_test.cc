@@ -4,13 +4,16 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/ranges/ranges.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/collectives/allreduce.h"
 #include "trainer/testing/transports.h"
@@ -112,12 +115,27 @@ std::vector<double> Sum(const Arrays& arrays) {
   return sum;
 }
 
+// Those of the table, and with scales that ranks agree on those that can.
+std::vector<CodecKind> Kinds() {
+  std::vector<CodecKind> kinds(compression::CodecKinds().begin(), compression::CodecKinds().end());
+  kinds.push_back({"int8WithSharedScales", [](const v1alpha1::Codec&) {
+                     v1alpha1::Codec spec;
+                     spec.mutable_int8()->set_shared_scale(true);
+                     return compression::NewInt8Codec(spec);
+                   }});
+  kinds.push_back({"ternGradWithSharedScales", [](const v1alpha1::Codec&) {
+                     v1alpha1::Codec spec;
+                     spec.mutable_tern_grad()->set_shared_scale(true);
+                     return compression::NewTernGradCodec(spec);
+                   }});
+  return kinds;
+}
+
 class EncodedAllreduceTest : public ::testing::TestWithParam<CodecKind> {
  protected:
   const std::unique_ptr<Codec> codec_ = GetParam().make({});
 };
-INSTANTIATE_TEST_SUITE_P(EachCodec, EncodedAllreduceTest,
-                         ::testing::ValuesIn(compression::CodecKinds()),
+INSTANTIATE_TEST_SUITE_P(EachCodec, EncodedAllreduceTest, ::testing::ValuesIn(Kinds()),
                          [](const auto& one) { return std::string(one.param.name); });
 
 TEST_P(EncodedAllreduceTest, AllRanksHaveTheSameBitsCloseToTheSum) {
@@ -145,7 +163,7 @@ TEST_P(EncodedAllreduceTest, AllRanksHaveTheSameBitsCloseToTheSum) {
 class CloseEncodedAllreduceTest : public EncodedAllreduceTest {};
 std::vector<CodecKind> KindsThat(bool (*hold)(const Codec&)) {
   std::vector<CodecKind> kinds;
-  for (const CodecKind& kind : compression::CodecKinds()) {
+  for (const CodecKind& kind : Kinds()) {
     if (hold(*kind.make({}))) kinds.push_back(kind);
   }
   return kinds;
@@ -281,6 +299,93 @@ TEST_P(KeepingEncodedAllreduceTest, AResidualIsDeliveredWhoeverOwnsItsPart) {
     for (Compressor& compressor : compressors) total[i] += double{compressor.residual()[i]};
     EXPECT_NEAR(total[i], 3.0, 1e-5) << "one step of three thirds, three of two";
   }
+}
+
+// In levels: the sum is that of integers times the scale that all agreed on, whose own summands a
+// rank could decode by itself; the rest travels as it is.
+class LevelAllreduceTest : public EncodedAllreduceTest {};
+INSTANTIATE_TEST_SUITE_P(CodecsWithLevels, LevelAllreduceTest,
+                         ::testing::ValuesIn(KindsThat([](const Codec& codec) {
+                           return codec.level_sums() != nullptr;
+                         })),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+TEST_P(LevelAllreduceTest, TheSumIsThatOfWhatEachHasSent) {
+  const std::vector<std::vector<std::int64_t>> shapes = {{30, 50}, {30}, {20, 40}};
+  const compression::Layout layout(shapes);
+  constexpr std::size_t kLength = 30 * 50 + 30 + 20 * 40;
+  const int most = codec_->unbiased() ? 1 : 127;
+  for (int ranks = 2; ranks <= 9; ++ranks) {
+    Members members(Kind::kInproc, ranks);
+    const Meshes meshes = members.OpenAll(1);
+    const Arrays given = Gradients(ranks, kLength, static_cast<std::uint32_t>(ranks));
+    Compressors compressors;
+    for (int rank = 0; rank < ranks; ++rank) {
+      compressors.emplace_back(*codec_, kLength, compression::CompressorOptions{.layout = layout});
+    }
+    const Arrays reduced = Reduced(meshes, compressors, given);
+    const std::vector<double> plain = Sum(given);
+    std::uint64_t bytes = 0, expected = 0;
+    for (int part = 0; part < ranks; ++part) {
+      const auto range =
+          ranges::PartOf(kLength, static_cast<std::size_t>(part), static_cast<std::size_t>(ranks));
+      std::size_t at = range.begin;
+      for (const compression::Piece& piece : layout.Cut(range.begin, range.size())) {
+        const std::size_t begin = at;
+        at += piece.count;
+        if (piece.width == 0) {
+          expected += 2 * (ranks - 1) * (16 + 4 * piece.count);
+          for (std::size_t i = begin; i < at; ++i) ASSERT_NEAR(reduced[0][i], plain[i], 1e-5) << i;
+          continue;
+        }
+        const std::size_t own = most == 1 ? (piece.count + 3) / 4 : piece.count;
+        const auto bits = static_cast<std::size_t>(std::bit_width(2U * most * ranks));
+        expected += (ranks - 1) * (2 * 16 + 2 * 4 + own + (bits * piece.count + 7) / 8);
+        std::vector<float> scales;
+        for (int rank = 0; rank < ranks; ++rank) {
+          const std::span<const float> values =
+              std::span<const float>(given[rank]).subspan(begin, piece.count);
+          const auto mine = codec_->level_sums()->Scales({}, values);
+          ASSERT_TRUE(mine.ok());
+          scales.push_back((*mine)[0]);
+        }
+        const float scale = std::ranges::max(scales);
+        for (std::size_t i = begin; i < at; ++i) {
+          const auto level = std::nearbyint(double{reduced[0][i]} / double{scale});
+          ASSERT_EQ(static_cast<float>(level) * scale, reduced[0][i]) << i;
+          ASSERT_LE(std::abs(level), most * ranks);
+          // Each is within one level of what it stands for, or clipped.
+          double clipped = 0;
+          for (const auto& array : given) {
+            clipped += std::clamp(double{array[i]}, -double{scale} * most, double{scale} * most);
+          }
+          ASSERT_NEAR(level * double{scale}, clipped, ranks * double{scale}) << i;
+        }
+      }
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      ASSERT_EQ(std::memcmp(reduced[rank].data(), reduced[0].data(), kLength * sizeof(float)), 0);
+      for (int peer = 0; peer < ranks; ++peer) {
+        if (peer != rank) bytes += meshes[rank]->traffic(peer).payload_sent;
+      }
+    }
+    // All but the scales of few pieces, which take a few rounds of their own.
+    EXPECT_GT(bytes, expected);
+    EXPECT_LE(bytes, expected + 4 * sizeof(float) * (3 + 2 * ranks) * ranks);
+  }
+}
+
+// One rank's gradient has diverged: all see it.
+TEST_P(LevelAllreduceTest, WhatIsNotFiniteReachesAll) {
+  constexpr int kRanks = 3;
+  constexpr std::size_t kLength = 900;
+  Members members(Kind::kInproc, kRanks);
+  const Meshes meshes = members.OpenAll(1);
+  Arrays given = Gradients(kRanks, kLength, 5);
+  given[1][700] = std::numeric_limits<float>::infinity();
+  Compressors compressors = NewCompressors(*codec_, kRanks, kLength, false);
+  const Arrays reduced = Reduced(meshes, compressors, given);
+  for (const auto& array : reduced) EXPECT_TRUE(std::isinf(array[700]));
 }
 
 TEST(EncodedAllreduce, TakesCodecsWhoseSizesVary) {

@@ -19,6 +19,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -36,6 +37,8 @@ enum class Summing {
   kByOwners,  // a part has an owner, who decodes all, encodes the sum and sends it: two encodings
   kByAll,     // everybody gets what everybody has encoded, and adds it up: for what is sparse, and
               // for what must not be encoded twice
+  kInLevels,  // by owners, but members agree on scales first, so that what an owner gets are
+              // integers: it adds them up as they are (LevelSums), and encodes nothing
 };
 
 // What an encoding goes by beside the numbers.
@@ -46,6 +49,29 @@ struct Manner {
   std::uint64_t draw = 0;
   // Of codecs that choose: at least this share of the numbers, whatever the job's density.
   double least_density = 0;
+  // Of codecs with level sums: that of each piece, as LevelSums::Scales has them. None: each
+  // piece's own.
+  std::span<const float> scales = {};
+};
+
+// Sums of encodings that are not decoded: integer multiples, *levels*, of scales that all have in
+// common. Exactly the sum of what each stands for, whatever the order.
+class LevelSums {
+ public:
+  virtual ~LevelSums() = default;
+
+  // The scales that these numbers ask for, one for each piece: that of several members is the
+  // largest of theirs. Infinite for what travels as it is.
+  virtual absl::StatusOr<std::vector<float>> Scales(const Manner& manner,
+                                                    buffer::ConstView values) const = 0;
+  // Adds up encodings of `count` numbers each, at least one, that were made with the same pieces
+  // and scales: the sum is written to the beginning of `bytes`, which hold Codec::MaxBytes(count);
+  // how many were. INVALID_ARGUMENT for what is no such encoding.
+  virtual absl::StatusOr<std::size_t> Add(std::span<const std::span<const std::byte>> encodings,
+                                          std::size_t count, std::span<std::byte> bytes) const = 0;
+  // Fills `values` from the sum of so many encodings. As Codec::Decode.
+  virtual absl::Status Decode(std::span<const std::byte> bytes, int summands,
+                              buffer::View values) const = 0;
 };
 
 // Thread-safe: immutable.
@@ -67,6 +93,8 @@ class Codec {
   // then it would grow.
   virtual bool unbiased() const { return false; }
   virtual Summing summing() const { return Summing::kByOwners; }
+  // Not null with Summing::kInLevels. It lives as long as this.
+  virtual const LevelSums* level_sums() const { return nullptr; }
 
   // Writes `values`, F32 on the CPU, to the beginning of `bytes`, which hold at least
   // MaxBytes(values.size()); how many were written. INVALID_ARGUMENT for other types and for too

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/status/macros.h"
+#include "trainer/kernels/span_math.h"
 
 namespace starling::compression {
 
@@ -39,25 +40,17 @@ std::uint64_t DrawOf(std::uint64_t seed, std::int64_t step, std::size_t first,
 
 }  // namespace
 
-std::size_t Compressor::PlaceOf(const Change& change, std::size_t i) const {
-  const std::size_t plane = i < change.count ? 0 : elements_;
-  const std::size_t of = i < change.count ? i : i - change.count;
-  return plane + (change.rows.empty() ? change.first + of : change.rows[of]);
+template <typename Visit>
+void Compressor::ForEachStretch(const Change& change, const Visit& visit) const {
+  for (std::size_t plane = 0; plane < PlanesOf(options_); ++plane) {
+    const std::size_t at = plane * change.count, begin = plane * elements_;
+    if (change.rows.empty()) visit(at, begin + change.first, change.count);
+    for (std::size_t i = 0; i < change.rows.size(); ++i) visit(at + i, begin + change.rows[i], 1);
+  }
 }
 
 Compressor::Change Compressor::NewChange(const Elements& elements, std::size_t count) const {
-  return {elements.first,
-          count,
-          {elements.rows.begin(), elements.rows.end()},
-          std::vector<float>(count * PlanesOf(options_))};
-}
-
-void Compressor::Set(Change& change, std::size_t i, float value) {
-  float& kept = newest_[PlaceOf(change, i)];
-  // What is not finite ends the job; it must not stay in the residual of one that is restored.
-  const float next = std::isfinite(value) ? value : 0;
-  change.by[i] = next - kept;
-  kept = next;
+  return {elements.first, count, {elements.rows.begin(), elements.rows.end()}, {}};
 }
 
 std::vector<Piece> Compressor::PiecesOf(const Elements& elements, std::size_t count) const {
@@ -79,80 +72,134 @@ Manner Compressor::MannerOf(std::span<const Piece> pieces, const Elements& eleme
 
 void Compressor::AddKept(const Change& change, std::span<const float> values) {
   sums_.resize(values.size());
-  velocities_.assign(values.begin(), values.end());
+  if (has_momentum()) velocities_.assign(values.begin(), values.end());
   const auto momentum = static_cast<float>(options_.momentum);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (has_momentum()) velocities_[i] += momentum * newest_[PlaceOf(change, values.size() + i)];
-    sums_[i] = newest_[PlaceOf(change, i)] + velocities_[i];
-  }
+  ForEachStretch(change, [&](std::size_t at, std::size_t place, std::size_t count) {
+    const std::span<const float> kept = std::span<const float>(newest_).subspan(place, count);
+    if (at >= change.count) {
+      const std::span<float> velocities = std::span(velocities_).subspan(at - change.count, count);
+      kernels::Axpy(momentum, kept, velocities);
+      kernels::Add(velocities, std::span(sums_).subspan(at - change.count, count));
+    } else if (has_momentum()) {
+      kernels::Copy(kept, std::span(sums_).subspan(at, count));
+    } else {
+      kernels::SumOf(kept, values.subspan(at, count), std::span(sums_).subspan(at, count));
+    }
+  });
 }
 
-void Compressor::KeepTheRest(Change& change, std::span<const Piece> pieces) {
-  for (std::size_t i = 0; i < change.count; ++i) Set(change, i, sums_[i] - arrived_[i]);
-  if (!has_momentum()) return;
-  std::size_t i = 0;
-  for (const Piece& piece : pieces) {
-    const bool masks = options_.masking && piece.width > 0;
-    for (const std::size_t end = i + piece.count; i < end; ++i) {
-      Set(change, change.count + i, masks && arrived_[i] != 0 ? 0 : velocities_[i]);
+void Compressor::KeepTheRest(std::uint64_t update, Change change, std::span<const float> sent) {
+  RecordOthersThan(update);
+  const bool alone = pending_.empty() || (pending_.size() == 1 && pending_.contains(update));
+  if (!alone) change.by.resize(change.count * PlanesOf(options_));
+  ForEachStretch(change, [&](std::size_t at, std::size_t place, std::size_t count) {
+    const std::span<float> kept = std::span(newest_).subspan(place, count);
+    const std::span<float> by =
+        alone ? std::span<float>() : std::span(change.by).subspan(at, count);
+    if (!alone) kernels::Copy(kept, by);
+    if (at < change.count) {
+      kernels::DifferenceOf(std::span<const float>(sums_).subspan(at, count),
+                            sent.subspan(at, count), kept);
+    } else {
+      kernels::Copy(std::span<const float>(velocities_).subspan(at - change.count, count), kept);
+    }
+    // What is not finite ends the job; it must not stay in the residual of one that is restored.
+    if (!kernels::AllFinite(kept)) {
+      for (float& value : kept) value = std::isfinite(value) ? value : 0;
+    }
+    if (!alone) {
+      kernels::Scale(-1, by);
+      kernels::Add(kept, by);
+    }
+  });
+  pending_[update].push_back(std::move(change));
+}
+
+void Compressor::RecordOthersThan(std::uint64_t update) {
+  for (auto& [other, changes] : pending_) {
+    if (other == update) continue;
+    for (Change& change : changes) {
+      if (!change.by.empty()) continue;
+      change.by.resize(change.count * PlanesOf(options_));
+      ForEachStretch(change, [&](std::size_t at, std::size_t place, std::size_t count) {
+        const std::span<float> by = std::span(change.by).subspan(at, count);
+        kernels::Copy(std::span<const float>(newest_).subspan(place, count), by);
+        kernels::Subtract(std::span<const float>(settled_).subspan(place, count), by);
+      });
     }
   }
 }
 
 absl::StatusOr<std::size_t> Compressor::Encode(std::uint64_t update, const Elements& elements,
                                                std::span<const float> values,
-                                               std::span<std::byte> bytes) {
+                                               std::span<std::byte> bytes,
+                                               std::span<const float> scales) {
   const std::vector<Piece> pieces = PiecesOf(elements, values.size());
-  if (!keeps()) return codec_.EncodeIn(MannerOf(pieces, elements, values), values, bytes);
+  const auto encode = [&](std::span<const float> numbers) {
+    Manner manner = MannerOf(pieces, elements, numbers);
+    manner.scales = scales;
+    return codec_.EncodeIn(manner, numbers, bytes);
+  };
+  if (!keeps()) return encode(values);
   Change change = NewChange(elements, values.size());
   AddKept(change, values);
-  ASSIGN_OR_RETURN(const std::size_t size,
-                   codec_.EncodeIn(MannerOf(pieces, elements, sums_), sums_, bytes));
+  ASSIGN_OR_RETURN(const std::size_t size, encode(sums_));
   arrived_.resize(values.size());
   RETURN_IF_ERROR(codec_.Decode(bytes.first(size), arrived_));
-  KeepTheRest(change, pieces);
-  pending_[update].push_back(std::move(change));
+  if (has_momentum() && options_.masking) Mask(pieces);
+  KeepTheRest(update, std::move(change), arrived_);
   return size;
+}
+
+void Compressor::Mask(std::span<const Piece> pieces) {
+  std::size_t at = 0;
+  for (const Piece& piece : pieces) {
+    if (piece.width > 0) {
+      kernels::ClearWhereNonZero(std::span<const float>(arrived_).subspan(at, piece.count),
+                                 std::span(velocities_).subspan(at, piece.count));
+    }
+    at += piece.count;
+  }
+}
+
+absl::StatusOr<std::vector<float>> Compressor::Scales(const Elements& elements,
+                                                      std::span<const float> values) {
+  const std::vector<Piece> pieces = PiecesOf(elements, values.size());
+  const LevelSums& sums = *codec_.level_sums();
+  if (!keeps()) return sums.Scales({.pieces = pieces}, values);
+  AddKept(NewChange(elements, values.size()), values);
+  return sums.Scales({.pieces = pieces}, sums_);
 }
 
 void Compressor::Release(std::uint64_t update, const Elements& elements, std::span<float> values) {
   if (!keeps()) return;
   Change change = NewChange(elements, values.size());
   AddKept(change, values);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = sums_[i];
-    Set(change, i, 0);
-    if (has_momentum()) Set(change, values.size() + i, velocities_[i]);
-  }
-  pending_[update].push_back(std::move(change));
+  kernels::Copy(sums_, values);
+  KeepTheRest(update, std::move(change), sums_);
 }
 
-std::vector<Compressor::Change> Compressor::Take(std::uint64_t update) {
+void Compressor::Settle(std::uint64_t update, std::span<const float> from, std::span<float> to,
+                        float sign) {
   const auto found = pending_.find(update);
-  if (found == pending_.end()) return {};
-  std::vector<Change> changes = std::move(found->second);
+  if (found == pending_.end()) return;
+  const std::vector<Change> changes = std::move(found->second);
   pending_.erase(found);
-  return changes;
+  for (const Change& change : changes) {
+    ForEachStretch(change, [&](std::size_t at, std::size_t place, std::size_t count) {
+      const std::span<float> target = to.subspan(place, count);
+      if (pending_.empty()) {
+        kernels::Copy(from.subspan(place, count), target);
+      } else {
+        kernels::Axpy(sign, std::span(change.by).subspan(at, count), target);
+      }
+    });
+  }
 }
 
 // Where nothing else is pending the two are equal afterwards, bit for bit.
-void Compressor::Commit(std::uint64_t update) {
-  for (const Change& change : Take(update)) {
-    for (std::size_t i = 0; i < change.by.size(); ++i) {
-      const std::size_t place = PlaceOf(change, i);
-      settled_[place] = pending_.empty() ? newest_[place] : settled_[place] + change.by[i];
-    }
-  }
-}
-
-void Compressor::Discard(std::uint64_t update) {
-  for (const Change& change : Take(update)) {
-    for (std::size_t i = 0; i < change.by.size(); ++i) {
-      const std::size_t place = PlaceOf(change, i);
-      newest_[place] = pending_.empty() ? settled_[place] : newest_[place] - change.by[i];
-    }
-  }
-}
+void Compressor::Commit(std::uint64_t update) { Settle(update, newest_, settled_, 1); }
+void Compressor::Discard(std::uint64_t update) { Settle(update, settled_, newest_, -1); }
 
 void Compressor::DiscardAll() {
   while (!pending_.empty()) Discard(pending_.begin()->first);

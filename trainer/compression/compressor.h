@@ -73,9 +73,13 @@ class Compressor {
   void OnStep(std::int64_t step) { step_ = step; }
 
   // As Codec::Encode, of `values` plus their residual. Each element at most once for one `update`.
-  // The codec's errors; then the residual is as it was.
+  // The codec's errors; then the residual is as it was. `scales`: see Manner.
   absl::StatusOr<std::size_t> Encode(std::uint64_t update, const Elements& elements,
-                                     std::span<const float> values, std::span<std::byte> bytes);
+                                     std::span<const float> values, std::span<std::byte> bytes,
+                                     std::span<const float> scales = {});
+  // Those that Encode of the same asks for. The codec has level sums.
+  absl::StatusOr<std::vector<float>> Scales(const Elements& elements,
+                                            std::span<const float> values);
   // The residual is added to `values`, which need not be encoded: nothing of it is left.
   void Release(std::uint64_t update, const Elements& elements, std::span<float> values);
 
@@ -99,6 +103,7 @@ class Compressor {
     std::size_t first = 0;
     std::size_t count = 0;
     std::vector<std::uint64_t> rows;
+    // Empty while no other update is pending: then it is what newest_ is beyond settled_.
     std::vector<float> by;
   };
 
@@ -108,17 +113,26 @@ class Compressor {
   bool keeps() const { return !settled_.empty(); }
   bool has_momentum() const { return options_.momentum > 0; }
   bool WarmsUp() const { return step_ > 0 && step_ <= options_.warmup_steps; }
-  // Where number `i` of Change::by belongs.
-  std::size_t PlaceOf(const Change& change, std::size_t i) const;
+  // Calls `visit(at, place, count)` for each stretch of consecutive numbers: in Change::by, and in
+  // settled_ and newest_.
+  template <typename Visit>
+  void ForEachStretch(const Change& change, const Visit& visit) const;
   Change NewChange(const Elements& elements, std::size_t count) const;
-  void Set(Change& change, std::size_t i, float value);
   // `values` and what was kept of them, to sums_ and velocities_.
   void AddKept(const Change& change, std::span<const float> values);
-  void KeepTheRest(Change& change, std::span<const Piece> pieces);
+  // Of velocities_, what was sent is forgotten.
+  void Mask(std::span<const Piece> pieces);
+  // What was not sent of sums_, and velocities_, are kept of these elements from now on.
+  void KeepTheRest(std::uint64_t update, Change change, std::span<const float> sent);
+  // Each change of another update has its difference, for what is at its elements will not be all
+  // its own.
+  void RecordOthersThan(std::uint64_t update);
   std::vector<Piece> PiecesOf(const Elements& elements, std::size_t count) const;
   Manner MannerOf(std::span<const Piece> pieces, const Elements& elements,
                   std::span<const float> values) const;
-  std::vector<Change> Take(std::uint64_t update);
+  // `update` is pending no more, and each of its changes is made good in `to`: as in `from` where
+  // nothing else is pending, else by its difference times `sign`.
+  void Settle(std::uint64_t update, std::span<const float> from, std::span<float> to, float sign);
 
   const Codec& codec_;
   const CompressorOptions options_;

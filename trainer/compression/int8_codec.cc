@@ -3,7 +3,9 @@
 // levels from -127 to 127.
 #include <algorithm>
 #include <cfloat>
+#include <cmath>
 
+#include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/compression/tensor_codec.h"
 #include "trainer/kernels/quantise.h"
 
@@ -12,19 +14,21 @@ namespace {
 
 class Int8Codec final : public TensorCodec {
  public:
+  explicit Int8Codec(bool shares_scales) : shares_scales_(shares_scales) {}
+
   // As many bytes for any number of ranks; the sum is rounded once more.
   Summing summing() const override { return Summing::kByOwners; }
   std::size_t MaxBytes(const Piece& piece, const PieceManner& /*manner*/) const override {
     return sizeof(float) + piece.count;
   }
 
-  std::size_t Encode(std::span<const float> values, const Piece& piece,
-                     const PieceManner& /*manner*/, std::span<std::byte> bytes) const override {
-    const float scale = kernels::Int8Scale(values);
+  std::size_t Encode(std::span<const float> values, const Piece& piece, const PieceManner& manner,
+                     std::span<std::byte> bytes) const override {
+    const float scale = manner.scale.value_or(kernels::Int8Scale(values));
     Store(scale, bytes, 0);
     const std::span levels(reinterpret_cast<std::int8_t*>(bytes.data() + sizeof scale),
                            values.size());
-    if (scale > 0) {
+    if (scale > 0 && std::isfinite(1 / scale)) {
       kernels::QuantiseInt8(values, scale, levels);
     } else {
       std::ranges::fill(levels, std::int8_t{0});
@@ -43,12 +47,31 @@ class Int8Codec final : public TensorCodec {
         values);
     return absl::OkStatus();
   }
+
+  int levels() const override { return shares_scales_ ? kernels::kLargestInt8 : 0; }
+  float ScaleOf(std::span<const float> values) const override { return kernels::Int8Scale(values); }
+  absl::Status AddLevels(std::span<const std::byte> bytes, const Piece& piece,
+                         std::span<std::int32_t> sums) const override {
+    if (bytes.size() != MaxBytes(piece, {})) return absl::OutOfRangeError("it has another size");
+    const auto* const levels = reinterpret_cast<const std::int8_t*>(bytes.data() + sizeof(float));
+    std::int32_t least = 0;
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      sums[i] += levels[i];
+      least = std::min<std::int32_t>(least, levels[i]);
+    }
+    if (least < -kernels::kLargestInt8)
+      return absl::OutOfRangeError("a level is beyond the largest");
+    return absl::OkStatus();
+  }
+
+ private:
+  const bool shares_scales_;
 };
 
 }  // namespace
 
-std::unique_ptr<Codec> NewInt8Codec(const v1alpha1::Codec&) {
-  return NewPiecewiseCodec("int8", std::make_unique<Int8Codec>());
+std::unique_ptr<Codec> NewInt8Codec(const v1alpha1::Codec& spec) {
+  return NewPiecewiseCodec("int8", std::make_unique<Int8Codec>(spec.int8().shared_scale()));
 }
 
 }  // namespace starling::compression

@@ -8,6 +8,9 @@
 // shorter encoded, and those of which some number is not finite, so that a run that has diverged is
 // seen. So a codec is asked for finite numbers alone.
 //
+// The sum of several encodings (LevelSums) has the same heads. What follows one is a float, the
+// scale, and the levels, each in as few bits as the largest sum needs (levels.h).
+//
 // To add one: a TensorCodec in a source file, made by NewPiecewiseCodec; see codec.h.
 #pragma once
 
@@ -15,6 +18,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +34,7 @@ inline constexpr std::size_t kPieceHeadBytes = 16;
 struct PieceManner {
   std::uint64_t draw = 0;
   double density = 0;  // of what the codec chooses by: see TensorCodec::Densities
+  std::optional<float> scale = std::nullopt;  // of codecs that have levels; none: the piece's own
 };
 
 // Thread-safe: immutable. Bytes begin anywhere.
@@ -45,6 +50,17 @@ class TensorCodec {
   virtual std::vector<double> Densities(std::span<const Piece> pieces,
                                         std::span<const float> /*values*/, double least) const {
     return std::vector<double>(pieces.size(), least);
+  }
+
+  // Where members share scales (LevelSums), numbers become levels from -levels() to levels(), times
+  // a scale, which are the first bytes of the encoding, a float. 0: they do not.
+  virtual int levels() const { return 0; }
+  // The scale that finite numbers ask for: any larger one suits them too.
+  virtual float ScaleOf(std::span<const float> /*values*/) const { return 0; }
+  // Adds those that `bytes` hold to `sums`. Believes nothing, as Decode.
+  virtual absl::Status AddLevels(std::span<const std::byte> /*bytes*/, const Piece& /*piece*/,
+                                 std::span<std::int32_t> /*sums*/) const {
+    return absl::OutOfRangeError("it has no levels");
   }
 
   // The most bytes that it becomes.

@@ -321,6 +321,121 @@ TEST(Logarithmic, ProductsHaveTheSumsOfTheirCodes) {
   }
 }
 
+// Sums of levels. ---------------------------------------------------------------------------------
+
+v1alpha1::Codec WithSharedScales(std::string_view name) {
+  v1alpha1::Codec spec;
+  if (name == "int8") {
+    spec.mutable_int8()->set_shared_scale(true);
+  } else {
+    spec.mutable_tern_grad()->set_shared_scale(true);
+  }
+  return spec;
+}
+
+// Two encodings of pieces that are, and are not, encoded; with the scales that both asked for if
+// they agree.
+std::vector<std::vector<std::byte>> TwoEncodings(const Codec& codec, bool agree) {
+  const std::vector<Piece> pieces = {{600, 30, 30}, {40, 0, 0}, {700, 70, 10}};
+  const Floats one = Normal(1340, 1), other = Normal(1340, 2, 3);
+  const LevelSums& sums = *codec.level_sums();
+  Floats scales = sums.Scales({.pieces = pieces}, one).value_or(Floats{});
+  const Floats others = sums.Scales({.pieces = pieces}, other).value_or(Floats{});
+  EXPECT_EQ(scales.size(), 3U);
+  for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = std::max(scales[i], others[i]);
+  std::vector<std::vector<std::byte>> encoded;
+  for (const Floats* values : {&one, &other}) {
+    Manner manner{.pieces = pieces};
+    if (agree) manner.scales = scales;
+    encoded.emplace_back(codec.MaxBytes(values->size()));
+    const auto size = codec.EncodeIn(manner, *values, encoded.back());
+    EXPECT_TRUE(size.ok()) << size.status();
+    encoded.back().resize(size.value_or(0));
+  }
+  return encoded;
+}
+
+absl::StatusOr<Floats> SumOf(const Codec& codec,
+                             std::span<const std::vector<std::byte>> encodings) {
+  const std::vector<std::span<const std::byte>> all(encodings.begin(), encodings.end());
+  std::vector<std::byte> sum(codec.MaxBytes(1340));
+  const auto size = codec.level_sums()->Add(all, 1340, sum);
+  if (!size.ok()) return size.status();
+  Floats values(1340);
+  const absl::Status decoded = codec.level_sums()->Decode(
+      std::span(sum).first(*size), static_cast<int>(encodings.size()), values);
+  if (!decoded.ok()) return decoded;
+  return values;
+}
+
+class LevelSumsTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  const std::unique_ptr<Codec> codec_ = Make(GetParam(), WithSharedScales(GetParam()));
+};
+INSTANTIATE_TEST_SUITE_P(Each, LevelSumsTest, ::testing::Values("int8", "ternGrad"),
+                         [](const auto& one) { return std::string(one.param); });
+
+TEST_P(LevelSumsTest, AreTheSumsOfWhatIsDecoded) {
+  const auto encoded = TwoEncodings(*codec_, true);
+  const auto sum = SumOf(*codec_, encoded);
+  ASSERT_TRUE(sum.ok()) << sum.status();
+  Floats one(1340), other(1340);
+  ASSERT_EQ(codec_->Decode(encoded[0], one), absl::OkStatus());
+  ASSERT_EQ(codec_->Decode(encoded[1], other), absl::OkStatus());
+  for (std::size_t i = 0; i < sum->size(); ++i) {
+    EXPECT_NEAR((*sum)[i], one[i] + other[i], 1e-6) << i;
+  }
+}
+
+TEST_P(LevelSumsTest, TakeOneScaleAndOneCutAlone) {
+  EXPECT_EQ(SumOf(*codec_, TwoEncodings(*codec_, false)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  auto encoded = TwoEncodings(*codec_, true);
+  const std::vector<Piece> whole = {{1340, 10, 10}};
+  encoded[1].resize(codec_->MaxBytes(1340));
+  encoded[1].resize(codec_->EncodeIn({.pieces = whole}, Normal(1340, 1), encoded[1]).value_or(0));
+  EXPECT_EQ(SumOf(*codec_, encoded).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Make(GetParam())->level_sums(), nullptr) << "only where the job says so";
+}
+
+TEST_P(LevelSumsTest, BelieveNothing) {
+  std::mt19937 random(5);
+  const auto encoded = TwoEncodings(*codec_, true);
+  int refused = 0;
+  for (int i = 0; i < 3000; ++i) {
+    auto wrong = encoded;
+    std::vector<std::byte>& bytes = wrong[random() % 2];
+    if (i % 3 == 0) {
+      bytes.resize(random() % bytes.size());
+    } else if (i % 3 == 1) {
+      bytes.push_back(std::byte{0});
+    } else {
+      bytes[random() % 40] ^= static_cast<std::byte>(1 + random() % 255);
+    }
+    const auto sum = SumOf(*codec_, wrong);
+    if (!sum.ok()) {
+      ++refused;
+      EXPECT_EQ(sum.status().code(), absl::StatusCode::kInvalidArgument);
+    }
+  }
+  EXPECT_GT(refused, 2500) << "a level that is another one cannot be told";
+
+  std::vector<std::byte> sum(codec_->MaxBytes(1340));
+  const std::vector<std::span<const std::byte>> all(encoded.begin(), encoded.end());
+  sum.resize(codec_->level_sums()->Add(all, 1340, sum).value_or(0));
+  Floats values(1340);
+  EXPECT_EQ(codec_->level_sums()->Decode(sum, 2, values), absl::OkStatus());
+  EXPECT_FALSE(codec_->level_sums()->Decode(sum, 4, values).ok()) << "of four others";
+  for (std::size_t size = 0; size < sum.size(); size += 7) {
+    EXPECT_FALSE(codec_->level_sums()->Decode(std::span(sum).first(size), 2, values).ok()) << size;
+  }
+  for (int i = 0; i < 3000; ++i) {
+    auto wrong = sum;
+    wrong[random() % wrong.size()] ^= static_cast<std::byte>(1 + random() % 255);
+    (void)codec_->level_sums()->Decode(wrong, 2, values);
+  }
+}
+
 // What stands around them. ------------------------------------------------------------------------
 
 TEST(Momentum, IsAccumulatedAndForgottenWhereItWasSent) {

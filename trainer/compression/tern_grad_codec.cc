@@ -2,55 +2,42 @@
 // TernGrad (Wen et al. 2017): a tensor is clipped at so many of its standard deviations, its
 // largest magnitude is s, and each number becomes s with its sign, with probability its magnitude /
 // s, or 0: on average itself, so that nothing has to be kept for later. A float, s, then four
-// numbers a byte, the first in the lowest two bits: 0 for -s, 1 for 0, 2 for s; what is spare is 0.
+// numbers a byte (kernels/ternary.h).
 #include <algorithm>
 #include <cmath>
 
 #include "common/random/philox.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/compression/tensor_codec.h"
+#include "trainer/kernels/magnitudes.h"
 #include "trainer/kernels/span_math.h"
+#include "trainer/kernels/ternary.h"
 
 namespace starling::compression {
 namespace {
 
-constexpr std::size_t kPerByte = 4;
-constexpr unsigned kCodeBits = 2, kCodeMask = 3, kZero = 1;
-
 class TernGradCodec final : public TensorCodec {
  public:
   // No clipping for 0.
-  explicit TernGradCodec(double clip_sigma) : clip_sigma_(clip_sigma) {}
+  TernGradCodec(double clip_sigma, bool shares_scales)
+      : clip_sigma_(clip_sigma), shares_scales_(shares_scales) {}
 
   bool unbiased() const override { return true; }
   std::size_t MaxBytes(const Piece& piece, const PieceManner& /*manner*/) const override {
-    return sizeof(float) + (piece.count + kPerByte - 1) / kPerByte;
+    return sizeof(float) + kernels::TernaryBytes(piece.count);
   }
 
   std::size_t Encode(std::span<const float> values, const Piece& piece, const PieceManner& manner,
                      std::span<std::byte> bytes) const override {
     const float clip = ClipOf(values);
-    float scale = 0;
-    for (const float value : values) scale = std::max(scale, std::min(std::abs(value), clip));
+    const float scale = manner.scale.value_or(ScaleOf(values, clip));
     Store(scale, bytes, 0);
-    // A draw of 32 bits is below this share of them with the number's probability.
-    const double share = scale > 0 ? 0x1p32 / double{scale} : 0;
     const random::Block key = random::Philox4x32(
         {static_cast<std::uint32_t>(manner.draw), static_cast<std::uint32_t>(manner.draw >> 32)},
         {});
-    for (std::size_t i = 0; i < values.size(); i += kPerByte) {
-      const random::Block draws = random::Philox4x32(
-          {static_cast<std::uint32_t>(i / kPerByte), key[2], key[3]}, {key[0], key[1]});
-      unsigned byte = 0;
-      for (std::size_t j = 0; j < kPerByte && i + j < values.size(); ++j) {
-        const float value = values[i + j];
-        const double magnitude = std::min(std::abs(value), clip);
-        const bool is_sent = static_cast<double>(draws[j]) < magnitude * share;
-        const unsigned code = !is_sent ? kZero : value < 0 ? 0 : 2;
-        byte |= code << kCodeBits * j;
-      }
-      bytes[sizeof scale + i / kPerByte] = static_cast<std::byte>(byte);
-    }
+    kernels::DrawTernary(values, clip, scale > 0 ? 1 / double{scale} : 0,
+                         {.key = {key[0], key[1]}, .counter = {key[2], key[3]}},
+                         bytes.subspan(sizeof scale, kernels::TernaryBytes(values.size())));
     return MaxBytes(piece, manner);
   }
 
@@ -59,21 +46,26 @@ class TernGradCodec final : public TensorCodec {
     if (bytes.size() != MaxBytes(piece, {})) return absl::OutOfRangeError("it has another size");
     const auto scale = Load<float>(bytes, 0);
     if (!std::isfinite(scale) || scale < 0) return absl::OutOfRangeError("its scale is none");
-    const float numbers[] = {-scale, 0, scale, std::nanf("")};
-    bool known = true;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const auto byte = std::to_integer<unsigned>(bytes[sizeof scale + i / kPerByte]);
-      const unsigned code = byte >> kCodeBits * (i % kPerByte) & kCodeMask;
-      known = known && code != kCodeMask;
-      values[i] = numbers[code];
-    }
-    const std::size_t used = piece.count % kPerByte;
-    known =
-        known && (used == 0 || std::to_integer<unsigned>(bytes.back()) >> kCodeBits * used == 0);
-    return known ? absl::OkStatus() : absl::OutOfRangeError("a code is none of the three");
+    return Known(kernels::FromTernary(bytes.subspan(sizeof scale), scale, values));
+  }
+
+  int levels() const override { return shares_scales_ ? 1 : 0; }
+  float ScaleOf(std::span<const float> values) const override {
+    return ScaleOf(values, ClipOf(values));
+  }
+  absl::Status AddLevels(std::span<const std::byte> bytes, const Piece& piece,
+                         std::span<std::int32_t> sums) const override {
+    if (bytes.size() != MaxBytes(piece, {})) return absl::OutOfRangeError("it has another size");
+    return Known(kernels::AddTernary(bytes.subspan(sizeof(float)), sums));
   }
 
  private:
+  static float ScaleOf(std::span<const float> values, float clip) {
+    return std::min(kernels::LargestMagnitude(values), clip);
+  }
+  static absl::Status Known(bool known) {
+    return known ? absl::OkStatus() : absl::OutOfRangeError("a code is none of the three");
+  }
   float ClipOf(std::span<const float> values) const {
     if (clip_sigma_ == 0) return HUGE_VALF;
     const auto count = static_cast<double>(values.size());
@@ -83,6 +75,7 @@ class TernGradCodec final : public TensorCodec {
   }
 
   const double clip_sigma_;
+  const bool shares_scales_;
 };
 
 }  // namespace
@@ -90,9 +83,9 @@ class TernGradCodec final : public TensorCodec {
 std::unique_ptr<Codec> NewTernGradCodec(const v1alpha1::Codec& spec) {
   constexpr double kClipSigma = 2.5;
   const v1alpha1::TernGradCodec& given = spec.tern_grad();
-  return NewPiecewiseCodec(
-      "ternGrad",
-      std::make_unique<TernGradCodec>(given.has_clip_sigma() ? given.clip_sigma() : kClipSigma));
+  return NewPiecewiseCodec("ternGrad", std::make_unique<TernGradCodec>(
+                                           given.has_clip_sigma() ? given.clip_sigma() : kClipSigma,
+                                           given.shared_scale()));
 }
 
 }  // namespace starling::compression

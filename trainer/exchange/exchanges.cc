@@ -114,12 +114,9 @@ class EncodedAllReduce final : public Reduction {
       : codec_(options.codec), compressor_(*codec_, elements, options.compressor) {}
 
   std::optional<Path> path() const override {
-    const bool by_all = codec_->summing() == compression::Summing::kByAll;
-    return Path{.algorithm = std::string(Way()),
-                .reason = by_all ? "encodings of this codec are not encoded anew"
-                                 : "so that each sum is encoded once"};
+    return Path{.algorithm = std::string(way().name), .reason = std::string(way().reason)};
   }
-  std::string_view WayOf(const Bucket&) const override { return Way(); }
+  std::string_view WayOf(const Bucket&) const override { return way().name; }
 
   absl::Status Begin(const HostStep& step, ranges::Range<int>) override {
     compressor_.DiscardAll();
@@ -156,9 +153,16 @@ class EncodedAllReduce final : public Reduction {
  private:
   static constexpr std::uint64_t kStep = 0;  // one at a time is pending
 
-  std::string_view Way() const {
-    return codec_->summing() == compression::Summing::kByAll ? "ToAll" : "ByOwners";
-  }
+  struct Way {
+    compression::Summing summing;
+    std::string_view name, reason;
+  };
+  static constexpr Way kWays[] = {
+      {compression::Summing::kByOwners, "ByOwners", "so that each sum is encoded once"},
+      {compression::Summing::kByAll, "ToAll", "encodings of this codec are not encoded anew"},
+      {compression::Summing::kInLevels, "InLevels", "with shared scales sums need no decoding"},
+  };
+  const Way& way() const { return *std::ranges::find(kWays, codec_->summing(), &Way::summing); }
 
   const std::shared_ptr<const compression::Codec> codec_;
   compression::Compressor compressor_;

@@ -148,13 +148,16 @@ class TensorCodecJobTest : public ClientWorkerTest,
     }
     spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.02);
     spec.mutable_optimizer()->mutable_sgd()->set_momentum(0);
-    Compress(spec, codec, codec != "ternGrad" && codec != "identity");
+    const std::string name = codec.substr(0, codec.find('.'));
+    Compress(spec, name, name != "ternGrad" && name != "identity");
     // Of 1,600 numbers a thousandth is one.
     v1alpha1::Codec& chosen = *spec.mutable_compression()->mutable_codec();
     if (chosen.has_deep_gradient_compression()) {
       chosen.mutable_deep_gradient_compression()->set_density(0.02);
     }
     if (chosen.has_entropy_top_k()) chosen.mutable_entropy_top_k()->set_density(0.02);
+    if (codec == "int8.sharedScale") chosen.mutable_int8()->set_shared_scale(true);
+    if (codec == "ternGrad.sharedScale") chosen.mutable_tern_grad()->set_shared_scale(true);
     return spec;
   }
   static Cluster::MakeWorkload WorkloadOf(const v1alpha1::TrainingJobSpec& spec) {
@@ -197,7 +200,8 @@ class TensorCodecJobTest : public ClientWorkerTest,
 INSTANTIATE_TEST_SUITE_P(Each, TensorCodecJobTest,
                          ::testing::Values("oneBit", "topK", "ternGrad", "int8", "threshold",
                                            "deepGradientCompression", "sparseBinary", "entropyTopK",
-                                           "logarithmic"));
+                                           "logarithmic", "int8.sharedScale",
+                                           "ternGrad.sharedScale"));
 
 TEST_P(TensorCodecJobTest, LearnsAsWellWithFewerBytesOverAllReduce) {
   const Outcome whole = Trained("identity"), coded = Trained(GetParam());
@@ -209,7 +213,9 @@ TEST_P(TensorCodecJobTest, LearnsAsWellWithFewerBytesOverAllReduce) {
     EXPECT_NE(one.path.transport(), "");
     EXPECT_NE(one.path.reason(), "");
   }
-  EXPECT_THAT(coded.path.algorithm(), ::testing::AnyOf("ByOwners", "ToAll"));
+  const bool in_levels = std::string_view(GetParam()).ends_with(".sharedScale");
+  EXPECT_THAT(coded.path.algorithm(), in_levels ? ::testing::AnyOf("InLevels", "InLevels")
+                                                : ::testing::AnyOf("ByOwners", "ToAll"));
   EXPECT_THAT(whole.path.algorithm(), ::testing::Not(::testing::AnyOf("", "ByOwners", "ToAll")));
   EXPECT_GT(whole.accuracy, 0.5) << "one of eight classes is 0.125";
   EXPECT_GT(coded.accuracy, whole.accuracy - 0.06);
@@ -217,6 +223,12 @@ TEST_P(TensorCodecJobTest, LearnsAsWellWithFewerBytesOverAllReduce) {
   if (std::string(GetParam()) == "oneBit") {
     // A share and a sum: half of the bias, and four rows of the weight, which are 7 words each.
     EXPECT_EQ(coded.sent, kSteps * 2 * ((16 + 4 * 4) + (16 + 4 * (8 + 4 * 7))));
+  }
+  if (in_levels) {
+    // The same numbers: 8 bits there and 9 back, or 2 and 3; and the scales of four pieces.
+    const bool bytes = std::string_view(GetParam()).starts_with("int8");
+    const std::int64_t weight = bytes ? 800 + 900 : 200 + 300;
+    EXPECT_EQ(coded.sent, kSteps * (2 * (16 + 4 * 4) + 2 * (16 + 4) + weight + 4 * 4));
   }
   RecordProperty("accuracy", std::to_string(coded.accuracy));
   RecordProperty("sent", std::to_string(coded.sent / coded.dense));
