@@ -75,21 +75,24 @@ struct Side {
   double mean = 0;
   std::vector<std::uint32_t> places;
 };
-// `places` are those of all that are above 0, or of as many of the largest as are wanted at least.
+// `places`, ascending, are those of all that are above 0, or of as many of the largest as are
+// wanted at least. Of equal ones the first are taken.
 Side SideOf(std::span<const float> values, float sign, std::size_t wanted,
             std::vector<std::uint32_t> places) {
-  Side side{0, std::move(places)};
-  if (side.places.empty()) return side;
-  if (side.places.size() > wanted) {
-    const auto end = side.places.begin() + static_cast<std::ptrdiff_t>(wanted);
-    std::nth_element(side.places.begin(), end - 1, side.places.end(),
-                     [&](std::uint32_t a, std::uint32_t b) {
-                       const float x = sign * values[a], y = sign * values[b];
-                       return x != y ? x > y : a < b;
-                     });
-    side.places.erase(end, side.places.end());
-    std::ranges::sort(side.places);
+  if (places.empty()) return {};
+  if (places.size() > wanted) {
+    std::vector<float> sizes;
+    sizes.reserve(places.size());
+    for (const std::uint32_t place : places) sizes.push_back(sign * values[place]);
+    const auto least = sizes.begin() + static_cast<std::ptrdiff_t>(wanted - 1);
+    std::nth_element(sizes.begin(), least, sizes.end(), std::greater<>());
+    auto equals = std::count(sizes.begin(), least + 1, *least);
+    std::erase_if(places, [&](std::uint32_t place) {
+      const float size = sign * values[place];
+      return size < *least || (size == *least && equals-- <= 0);
+    });
   }
+  Side side{0, std::move(places)};
   for (const std::uint32_t place : side.places) side.mean += double{sign * values[place]};
   side.mean /= static_cast<double>(side.places.size());
   return side;

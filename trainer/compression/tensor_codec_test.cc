@@ -223,6 +223,52 @@ TEST(SparseBinary, PlacesTakeEightBitsEachAndAllAreOneNumber) {
   EXPECT_NEAR(bits / places, 8.11, 0.02 * 8.11);
 }
 
+// Whatever the sample says: of one sign, of few that are not 0, of many that are equal.
+TEST(SparseBinary, TakesTheLargestOfTheLargerSide) {
+  const auto codec = Make("sparseBinary");
+  constexpr std::size_t kCount = 20000, kWanted = 200;
+  const auto made = [&](const auto& change) {
+    Floats values = Normal(kCount, 3);
+    for (std::size_t i = 0; i < kCount; ++i) values[i] = change(i, values[i]);
+    return values;
+  };
+  for (const Floats& values :
+       {made([](std::size_t, float x) { return x; }),
+        made([](std::size_t, float x) { return -std::abs(x); }),
+        made([](std::size_t, float x) { return x > 0 ? 0.001F * x : x; }),
+        made([](std::size_t i, float x) { return i % 300 == 0 ? x : 0; }),
+        made([](std::size_t i, float) { return i % 500 == 7 ? 2.0F
+                                               : i % 3 == 0 ? -1.0F
+                                                            : 1.0F; }),
+        made([](std::size_t i, float x) { return i < 19000 ? 1e-3F * x : 100 * x; }),
+        Floats(kCount)}) {
+    double best = 0;
+    std::vector<std::size_t> places;
+    for (const float sign : {1.0F, -1.0F}) {
+      std::vector<std::size_t> order;
+      for (std::size_t i = 0; i < kCount; ++i) {
+        if (sign * values[i] > 0) order.push_back(i);
+      }
+      std::ranges::stable_sort(order, std::greater<>(), [&](auto i) { return sign * values[i]; });
+      order.resize(std::min(order.size(), kWanted));
+      double mean = 0;
+      for (const std::size_t place : order) {
+        mean += double{sign * values[place]} / static_cast<double>(order.size());
+      }
+      if (mean <= best * (1 + 1e-12)) continue;
+      best = mean;
+      places = order;
+    }
+    std::ranges::sort(places);
+    const Floats arrived = SentBy(*codec, values).arrived;
+    std::vector<std::size_t> sent;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      if (arrived[i] != 0) sent.push_back(i);
+    }
+    EXPECT_EQ(sent, places);
+  }
+}
+
 // A number each. ----------------------------------------------------------------------------------
 
 TEST(TernGrad, IsRightOnAverageOfManyDraws) {
