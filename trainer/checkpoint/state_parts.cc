@@ -2,8 +2,10 @@
 #include "trainer/checkpoint/state_parts.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "common/ranges/ranges.h"
 #include "common/status/check.h"
 
 namespace starling::checkpoint {
@@ -56,11 +58,11 @@ StateParts StateParts::NewStaging() const {
   StateParts staging;
   std::size_t size = 0;
   for (const StatePart& part : parts_) size += Aligned(part.data.size());
-  staging.memory_.resize(size);
+  staging.memory_ = bytes::ZeroPages(size);
   staging.parts_ = parts_;
   std::size_t offset = 0;
   for (StatePart& part : staging.parts_) {
-    part.data = std::span(staging.memory_).subspan(offset, part.data.size());
+    part.data = staging.memory_.bytes().subspan(offset, part.data.size());
     offset += Aligned(part.data.size());
   }
   return staging;
@@ -68,9 +70,22 @@ StateParts StateParts::NewStaging() const {
 
 void StateParts::Adopt(const StateParts& staging) {
   STARLING_CHECK(staging.parts_.size() == parts_.size(), "a staging has the parts of its state");
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    std::copy(staging.parts_[i].data.begin(), staging.parts_[i].data.end(), parts_[i].data.begin());
-  }
+  const auto copy = [&](std::size_t thread, std::size_t threads) {
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const std::span<const std::byte> from = staging.parts_[i].data;
+      const auto range = ranges::PartOf(from.size(), thread, threads);
+      std::ranges::copy(range.Of(from), range.Of(parts_[i].data).begin());
+    }
+  };
+  // All others of the view wait for it, and one thread does not use up the memory's bandwidth.
+  constexpr std::size_t kWorthAThread = 64 << 20, kMostThreads = 4;
+  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  const std::size_t threads = std::clamp<std::size_t>(
+      staging.memory_.bytes().size() / kWorthAThread, 1, std::min(kMostThreads, cores));
+  std::vector<std::thread> others;
+  for (std::size_t i = 1; i < threads; ++i) others.emplace_back(copy, i, threads);
+  copy(0, threads);
+  for (std::thread& other : others) other.join();
 }
 
 absl::StatusOr<StateParts> StateParts::Read(const LoadedCheckpoint& checkpoint, bool own) const {

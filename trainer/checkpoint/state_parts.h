@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/bytes/zero_pages.h"
 #include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/checkpoint/safetensors.h"
 
@@ -104,7 +105,7 @@ class StateParts {
   }
 
   std::vector<StatePart> parts_;
-  std::vector<std::byte> memory_;  // of a staging
+  bytes::ZeroPages memory_;  // of a staging
 };
 
 }  // namespace starling::checkpoint

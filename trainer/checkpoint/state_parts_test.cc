@@ -91,6 +91,26 @@ TEST(StateParts, WhatEachMemberHasForItselfIsRestoredToOneOnly) {
   EXPECT_EQ(after.step, before.step);
 }
 
+// So large that several threads copy.
+TEST(StateParts, AreAdoptedWholeHoweverLargeTheyAre) {
+  constexpr std::size_t kLarge = (200 << 20) / sizeof(std::int32_t) + 3;
+  std::vector<std::int32_t> large(kLarge), small = {7};
+  StateParts parts;
+  parts.Add("small", {1}, std::span(small));
+  parts.Add("large", {kLarge}, std::span(large));
+  const StateParts staging = parts.NewStaging();
+  const auto segments = staging.Replicated();
+  ASSERT_EQ(segments.size(), 2U);
+  ASSERT_EQ(segments[1].size(), kLarge * sizeof(std::int32_t));
+  auto* const staged = reinterpret_cast<std::int32_t*>(segments[1].data());
+  for (std::size_t i = 0; i < kLarge; ++i) staged[i] = static_cast<std::int32_t>(3 * i + 1);
+  parts.Adopt(staging);
+  EXPECT_EQ(small[0], 0);
+  for (std::size_t i = 0; i < kLarge; ++i) {
+    ASSERT_EQ(large[i], static_cast<std::int32_t>(3 * i + 1)) << i;
+  }
+}
+
 TEST(StateParts, JoinersAreSentTheReplicatedPartsInTheirOrder) {
   Owner owner;
   const auto segments = owner.parts.Replicated();

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/bytes/bytes.h"
+#include "common/bytes/checksum.h"
 #include "common/ranges/ranges.h"
 #include "common/status/macros.h"
 #include "trainer/collectives/communicator.h"
@@ -18,9 +19,9 @@ namespace {
 
 // Behind the sync ids, which use step 0 of the channel.
 constexpr transport::Tag kShare = {.step = 1, .channel = collectives::kSyncChannel};
-constexpr transport::Tag kDigest = {.step = 2, .channel = collectives::kSyncChannel};
+constexpr transport::Tag kChecksum = {.step = 2, .channel = collectives::kSyncChannel};
 
-// Pieces are sent in messages of at most so many bytes, so that what has arrived is digested while
+// Pieces are sent in messages of at most so many bytes, so that what has arrived is added up while
 // the rest is on its way.
 constexpr size_t kMessage = size_t{1} << 20;
 
@@ -36,14 +37,16 @@ std::vector<std::span<std::byte>> MessagesOf(Segments segments, size_t index, si
   return messages;
 }
 
-std::span<const std::byte> BytesOf(const bytes::Digest& digest) {
-  return std::as_bytes(std::span(digest));
+using Checksum = bytes::Checksum::Value;
+
+std::span<const std::byte> BytesOf(const Checksum& checksum) {
+  return std::as_bytes(std::span(checksum));
 }
 
-bytes::Digest DigestOf(Segments segments) {
-  bytes::Sha256 digest;
-  for (std::span<std::byte> segment : segments) digest.Update(segment);
-  return digest.Finish();
+Checksum ChecksumOf(Segments segments) {
+  bytes::Checksum checksum;
+  for (std::span<std::byte> segment : segments) checksum.Update(segment);
+  return checksum.Finish();
 }
 
 }  // namespace
@@ -71,35 +74,35 @@ absl::Status ServeState(transport::Mesh& mesh, Segments segments, size_t index, 
     for (std::span<std::byte> message : messages) mesh.PostSend(copier, kShare, message);
   }
   // On a thread of its own: the links are driven by this one.
-  std::future<bytes::Digest> computed = std::async(std::launch::async, DigestOf, segments);
+  std::future<Checksum> computed = std::async(std::launch::async, ChecksumOf, segments);
   RETURN_IF_ERROR(mesh.WaitAll(deadline));
-  const bytes::Digest digest = computed.get();
-  for (int copier : copiers) mesh.PostSend(copier, kDigest, BytesOf(digest));
+  const Checksum checksum = computed.get();
+  for (int copier : copiers) mesh.PostSend(copier, kChecksum, BytesOf(checksum));
   return mesh.WaitAll(deadline);
 }
 
 absl::Status CopyState(transport::Mesh& mesh, Segments segments, std::span<const int> holders,
                        net::Deadline deadline) {
-  std::vector<bytes::Digest> digests(holders.size());
+  std::vector<Checksum> checksums(holders.size());
   std::vector<std::pair<transport::Ticket, std::span<const std::byte>>> awaited;
   for (size_t i = 0; i < holders.size(); ++i) {
     for (std::span<std::byte> message : MessagesOf(segments, i, holders.size())) {
       awaited.emplace_back(mesh.PostReceive(holders[i], kShare, message), message);
     }
-    mesh.PostReceive(holders[i], kDigest, std::as_writable_bytes(std::span(digests[i])));
+    mesh.PostReceive(holders[i], kChecksum, std::as_writable_bytes(std::span(checksums[i])));
   }
-  bytes::Sha256 digest;
+  bytes::Checksum received;
   for (const auto& [ticket, message] : awaited) {
     RETURN_IF_ERROR(mesh.Wait(ticket, deadline));
-    digest.Update(message);
+    received.Update(message);
   }
   RETURN_IF_ERROR(mesh.WaitAll(deadline));
-  const bytes::Digest mine = digest.Finish();
+  const Checksum mine = received.Finish();
   for (size_t i = 0; i < holders.size(); ++i) {
-    if (digests[i] == mine) continue;
+    if (checksums[i] == mine) continue;
     return absl::DataLossError(
-        absl::StrCat("copy of the state: the digest of ", mesh.member(holders[i]), " is ",
-                     bytes::ToHex(digests[i]), ", of the received bytes ", bytes::ToHex(mine),
+        absl::StrCat("copy of the state: the checksum of ", mesh.member(holders[i]), " is ",
+                     bytes::ToHex(checksums[i]), ", of the received bytes ", bytes::ToHex(mine),
                      ": the holders differ, or bytes were damaged on the way"));
   }
   return absl::OkStatus();

@@ -3,8 +3,8 @@
 //
 // The state is a row of byte segments of the same sizes everywhere, those of the replicated parts
 // (checkpoint::StateParts); share i of h is the i-th of h
-// equal ranges of the whole row. Every holder also sends the digest of the whole: the copy counts
-// only if all of them agree and the staged bytes have that digest.
+// equal ranges of the whole row. Every holder also sends the checksum of the whole: the copy
+// counts only if all of them agree and the staged bytes have that one.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ std::vector<std::span<std::byte>> ShareOf(Segments segments, size_t index, size_
 absl::Status ServeState(transport::Mesh& mesh, Segments segments, size_t index, size_t shares,
                         std::span<const int> copiers, net::Deadline deadline);
 
-// Fills `segments` from the ranks `holders`. DATA_LOSS when the holders' digests differ from one
-// another's or from that of the received bytes.
+// Fills `segments` from the ranks `holders`. DATA_LOSS when the holders' checksums differ from
+// one another's or from that of the received bytes.
 absl::Status CopyState(transport::Mesh& mesh, Segments segments, std::span<const int> holders,
                        net::Deadline deadline);
 
