@@ -89,6 +89,9 @@ class Codec {
   virtual bool close() const { return true; }
   // Whether it sends a share of the numbers, which Manner::least_density may raise.
   virtual bool chooses() const { return false; }
+  // Whether a long tensor may be encoded a stretch after the other, each by itself, as if they were
+  // several: then all that is done with one is done while it is in the cache.
+  virtual bool by_tiles() const { return fixed_size(); }
   // Whether it is right on average by itself: it draws, and what it loses is not to be kept, for
   // then it would grow.
   virtual bool unbiased() const { return false; }
@@ -97,8 +100,9 @@ class Codec {
   virtual const LevelSums* level_sums() const { return nullptr; }
 
   // Writes `values`, F32 on the CPU, to the beginning of `bytes`, which hold at least
-  // MaxBytes(values.size()); how many were written. INVALID_ARGUMENT for other types and for too
-  // little room. Equal values give equal bytes.
+  // MaxBytes(values.size()), or what is left of that much for all numbers of which these are a
+  // stretch, behind those before them; how many were written. INVALID_ARGUMENT for other types and
+  // for too little room. Equal values give equal bytes.
   virtual absl::StatusOr<std::size_t> Encode(buffer::ConstView values,
                                              std::span<std::byte> bytes) const = 0;
   // The same, where the manner matters.

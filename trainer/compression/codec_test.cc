@@ -181,7 +181,9 @@ TEST_P(CodecContract, AnyBytesGiveNumbersOrAStatus) {
 TEST_P(CodecContract, TooLittleRoomAndOtherTypesAreRefused) {
   const std::vector<float> values = Gradient(10, 5);
   std::vector<std::byte> bytes(codec_->MaxBytes(10));
-  EXPECT_EQ(codec_->Encode(values, std::span(bytes).first(bytes.size() - 1)).status().code(),
+  // A head is more than the numbers as they are.
+  const std::size_t few = codec_->fixed_size() ? bytes.size() - 1 : std::span(values).size_bytes();
+  EXPECT_EQ(codec_->Encode(values, std::span(bytes).first(few)).status().code(),
             absl::StatusCode::kInvalidArgument);
   std::vector<double> doubles(10);
   EXPECT_EQ(codec_->Encode(doubles, bytes).status().code(), absl::StatusCode::kInvalidArgument);

@@ -57,6 +57,7 @@ std::vector<Piece> Compressor::PiecesOf(const Elements& elements, std::size_t co
   if (count == 0 || codec_.fixed_size()) return {};
   if (!elements.rows.empty()) return {{count, count, count}};
   std::vector<Piece> pieces = options_.layout.Cut(elements.first, count);
+  if (codec_.by_tiles()) pieces = Tiles(pieces);
   if (WarmsUp() && !codec_.chooses()) pieces = {{count, 0, 0}};
   return pieces;
 }
@@ -130,24 +131,47 @@ void Compressor::RecordOthersThan(std::uint64_t update) {
   }
 }
 
+template <typename Visit>
+absl::Status Compressor::ForEachTile(const Elements& elements, std::span<const float> values,
+                                     std::span<const Piece> pieces, const Visit& visit) const {
+  if (!codec_.by_tiles() || !elements.rows.empty()) return visit(Tile{elements, values, pieces, 0});
+  std::size_t at = 0;
+  for (std::size_t i = 0; at < values.size(); ++i) {
+    const std::size_t count =
+        pieces.empty() ? std::min(kTile, values.size() - at) : pieces[i].count;
+    const auto some = pieces.empty() ? pieces : pieces.subspan(i, 1);
+    RETURN_IF_ERROR(visit(Tile{{elements.first + at}, values.subspan(at, count), some, i}));
+    at += count;
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::size_t> Compressor::Encode(std::uint64_t update, const Elements& elements,
                                                std::span<const float> values,
                                                std::span<std::byte> bytes,
                                                std::span<const float> scales) {
   const std::vector<Piece> pieces = PiecesOf(elements, values.size());
-  const auto encode = [&](std::span<const float> numbers) {
-    Manner manner = MannerOf(pieces, elements, numbers);
+  if (!keeps()) {
+    Manner manner = MannerOf(pieces, elements, values);
     manner.scales = scales;
-    return codec_.EncodeIn(manner, numbers, bytes);
+    return codec_.EncodeIn(manner, values, bytes);
+  }
+  std::size_t size = 0;
+  const auto encode = [&](const Tile& tile) -> absl::Status {
+    Change change = NewChange(tile.elements, tile.values.size());
+    AddKept(change, tile.values);
+    Manner manner = MannerOf(tile.pieces, tile.elements, sums_);
+    if (!scales.empty()) manner.scales = scales.subspan(tile.piece, tile.pieces.size());
+    const std::span<std::byte> room = bytes.subspan(size);
+    ASSIGN_OR_RETURN(const std::size_t written, codec_.EncodeIn(manner, sums_, room));
+    arrived_.resize(tile.values.size());
+    RETURN_IF_ERROR(codec_.Decode(room.first(written), arrived_));
+    if (has_momentum() && options_.masking) Mask(tile.pieces);
+    KeepTheRest(update, std::move(change), arrived_);
+    size += written;
+    return absl::OkStatus();
   };
-  if (!keeps()) return encode(values);
-  Change change = NewChange(elements, values.size());
-  AddKept(change, values);
-  ASSIGN_OR_RETURN(const std::size_t size, encode(sums_));
-  arrived_.resize(values.size());
-  RETURN_IF_ERROR(codec_.Decode(bytes.first(size), arrived_));
-  if (has_momentum() && options_.masking) Mask(pieces);
-  KeepTheRest(update, std::move(change), arrived_);
+  RETURN_IF_ERROR(ForEachTile(elements, values, pieces, encode));
   return size;
 }
 
@@ -167,8 +191,15 @@ absl::StatusOr<std::vector<float>> Compressor::Scales(const Elements& elements,
   const std::vector<Piece> pieces = PiecesOf(elements, values.size());
   const LevelSums& sums = *codec_.level_sums();
   if (!keeps()) return sums.Scales({.pieces = pieces}, values);
-  AddKept(NewChange(elements, values.size()), values);
-  return sums.Scales({.pieces = pieces}, sums_);
+  std::vector<float> scales;
+  const auto ask = [&](const Tile& tile) -> absl::Status {
+    AddKept(NewChange(tile.elements, tile.values.size()), tile.values);
+    ASSIGN_OR_RETURN(const std::vector<float> some, sums.Scales({.pieces = tile.pieces}, sums_));
+    scales.insert(scales.end(), some.begin(), some.end());
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(ForEachTile(elements, values, pieces, ask));
+  return scales;
 }
 
 void Compressor::Release(std::uint64_t update, const Elements& elements, std::span<float> values) {

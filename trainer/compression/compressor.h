@@ -73,7 +73,7 @@ class Compressor {
   void OnStep(std::int64_t step) { step_ = step; }
 
   // As Codec::Encode, of `values` plus their residual. Each element at most once for one `update`.
-  // The codec's errors; then the residual is as it was. `scales`: see Manner.
+  // The codec's errors; then the update is to be discarded. `scales`: see Manner.
   absl::StatusOr<std::size_t> Encode(std::uint64_t update, const Elements& elements,
                                      std::span<const float> values, std::span<std::byte> bytes,
                                      std::span<const float> scales = {});
@@ -113,6 +113,16 @@ class Compressor {
   bool keeps() const { return !settled_.empty(); }
   bool has_momentum() const { return options_.momentum > 0; }
   bool WarmsUp() const { return step_ > 0 && step_ <= options_.warmup_steps; }
+  // Numbers that are encoded together, and from which on of an encoding's pieces they are.
+  struct Tile {
+    Elements elements;
+    std::span<const float> values;
+    std::span<const Piece> pieces;
+    std::size_t piece = 0;
+  };
+  template <typename Visit>
+  absl::Status ForEachTile(const Elements& elements, std::span<const float> values,
+                           std::span<const Piece> pieces, const Visit& visit) const;
   // Calls `visit(at, place, count)` for each stretch of consecutive numbers: in Change::by, and in
   // settled_ and newest_.
   template <typename Visit>

@@ -16,6 +16,7 @@ class Int8Codec final : public TensorCodec {
  public:
   explicit Int8Codec(bool shares_scales) : shares_scales_(shares_scales) {}
 
+  bool by_tiles() const override { return true; }
   // As many bytes for any number of ranks; the sum is rounded once more.
   Summing summing() const override { return Summing::kByOwners; }
   std::size_t MaxBytes(const Piece& piece, const PieceManner& /*manner*/) const override {

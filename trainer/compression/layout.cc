@@ -17,6 +17,23 @@ void Append(const Piece& piece, std::vector<Piece>& pieces) {
 
 }  // namespace
 
+std::vector<Piece> Tiles(std::span<const Piece> pieces, std::size_t most) {
+  std::vector<Piece> tiles;
+  for (Piece piece : pieces) {
+    while (piece.width > 0 && piece.count > most + kSmallPiece) {
+      std::size_t count = most;
+      if (piece.first <= most) {
+        count = piece.first + (most - piece.first) / piece.width * piece.width;
+      }
+      tiles.push_back({count, piece.width, piece.first});
+      piece.count -= count;
+      piece.first = count < piece.first ? piece.first - count : piece.width;
+    }
+    tiles.push_back(piece);
+  }
+  return tiles;
+}
+
 Layout::Layout(std::span<const std::vector<std::int64_t>> shapes) {
   std::size_t begin = 0;
   for (const std::vector<std::int64_t>& shape : shapes) {

@@ -29,6 +29,13 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
+// How many numbers are encoded at a time where a codec lets that be (Codec::by_tiles): so many, and
+// what becomes of them, fit into a second-level cache.
+inline constexpr std::size_t kTile = std::size_t{1} << 16;
+
+// The same numbers in pieces of about `most` at most, cut between rows where rows are no longer.
+std::vector<Piece> Tiles(std::span<const Piece> pieces, std::size_t most = kTile);
+
 // Calls `visit(begin, length)` for each row.
 template <typename Visit>
 void ForEachRow(const Piece& piece, const Visit& visit) {

@@ -34,6 +34,7 @@ std::array<float, kCodes> NumbersOf(Exponent exponent) {
 class LogarithmicCodec final : public TensorCodec {
  public:
   // As many bytes for any number of ranks; the sum is rounded once more.
+  bool by_tiles() const override { return true; }
   Summing summing() const override { return Summing::kByOwners; }
   std::size_t MaxBytes(const Piece& piece, const PieceManner& /*manner*/) const override {
     return sizeof(Exponent) + piece.count;

@@ -18,6 +18,7 @@ constexpr std::size_t kMeansBytes = 2 * sizeof(float);
 class OneBitCodec final : public TensorCodec {
  public:
   // An owner encodes the sum once more, with a residual of its own, as in the paper.
+  bool by_tiles() const override { return true; }
   Summing summing() const override { return Summing::kByOwners; }
 
   std::size_t MaxBytes(const Piece& piece, const PieceManner& /*manner*/) const override {

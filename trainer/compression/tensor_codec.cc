@@ -51,6 +51,7 @@ class PiecewiseCodec final : public Codec, private LevelSums {
   bool fixed_size() const override { return false; }
   bool close() const override { return codec_->close(); }
   bool chooses() const override { return codec_->chooses(); }
+  bool by_tiles() const override { return codec_->by_tiles(); }
   bool unbiased() const override { return codec_->unbiased(); }
   Summing summing() const override {
     return level_sums() != nullptr ? Summing::kInLevels : codec_->summing();
@@ -64,11 +65,11 @@ class PiecewiseCodec final : public Codec, private LevelSums {
   absl::StatusOr<std::size_t> EncodeIn(const Manner& manner, buffer::ConstView values,
                                        std::span<std::byte> bytes) const override {
     ASSIGN_OR_RETURN(std::span<const float> floats, values.As<float>());
-    if (bytes.size() < MaxBytes(floats.size())) {
+    const std::vector<Piece> pieces = PiecesOf(manner, floats.size());
+    if (bytes.size() < floats.size_bytes() + kPieceHeadBytes * pieces.size()) {
       return absl::InvalidArgumentError(absl::StrCat(bytes.size(), " bytes are too few for ",
                                                      floats.size(), " numbers in codec ", name_));
     }
-    const std::vector<Piece> pieces = PiecesOf(manner, floats.size());
     if (!manner.scales.empty() && manner.scales.size() != pieces.size()) {
       return absl::InvalidArgumentError(absl::StrCat(manner.scales.size(), " scales for ",
                                                      pieces.size(), " pieces in codec ", name_));

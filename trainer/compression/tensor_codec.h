@@ -45,6 +45,7 @@ class TensorCodec {
   virtual Summing summing() const { return Summing::kByAll; }
   virtual bool close() const { return false; }
   virtual bool chooses() const { return false; }
+  virtual bool by_tiles() const { return false; }
   virtual bool unbiased() const { return false; }
   // The share of its numbers that each piece keeps, where the codec chooses; at least `least`.
   virtual std::vector<double> Densities(std::span<const Piece> pieces,

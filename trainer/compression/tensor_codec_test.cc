@@ -19,6 +19,7 @@ namespace {
 
 using ::testing::DoubleNear;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using Floats = std::vector<float>;
 
 Floats Normal(std::size_t count, std::uint32_t seed, float deviation = 1) {
@@ -55,6 +56,23 @@ std::ptrdiff_t NonZeros(const Floats& values) {
 }
 
 // Layout. -----------------------------------------------------------------------------------------
+
+TEST(Layout, TilesAreOfWholeRowsWhereTheyCanBe) {
+  const auto tiles = [](const Piece& piece, std::size_t most) {
+    return Tiles(std::vector{piece}, most);
+  };
+  EXPECT_THAT(tiles({1000, 100, 100}, 1000), ElementsAre(Piece{1000, 100, 100}));
+  EXPECT_THAT(tiles({1000, 100, 30}, 250),
+              ElementsAre(Piece{230, 100, 30}, Piece{200, 100, 100}, Piece{200, 100, 100},
+                          Piece{200, 100, 100}, Piece{170, 100, 100}));
+  EXPECT_THAT(tiles({1000, 700, 600}, 250),
+              ElementsAre(Piece{250, 700, 600}, Piece{250, 700, 350}, Piece{100, 700, 100},
+                          Piece{250, 700, 700}, Piece{150, 700, 450}))
+      << "longer rows are cut";
+  EXPECT_THAT(tiles({310, 10, 10}, 250), ElementsAre(Piece{310, 10, 10}))
+      << "what would be left is not worth a piece";
+  EXPECT_THAT(tiles({1000, 0, 0}, 250), ElementsAre(Piece{1000, 0, 0})) << "as it is";
+}
 
 TEST(Layout, CutsAtTensorsAndLeavesVectorsAndSmallOnesAsTheyAre) {
   const std::vector<std::vector<std::int64_t>> shapes = {{20, 100}, {20}, {10, 20}, {30, 4, 5, 5}};

@@ -22,6 +22,7 @@ class TernGradCodec final : public TensorCodec {
   TernGradCodec(double clip_sigma, bool shares_scales)
       : clip_sigma_(clip_sigma), shares_scales_(shares_scales) {}
 
+  bool by_tiles() const override { return true; }
   bool unbiased() const override { return true; }
   std::size_t MaxBytes(const Piece& piece, const PieceManner& /*manner*/) const override {
     return sizeof(float) + kernels::TernaryBytes(piece.count);
