@@ -100,13 +100,18 @@ void EncodeAndDigestModel(benchmark::State& state) {
 }
 BENCHMARK(EncodeAndDigestModel)->Arg(17'226)->Arg(4 << 20);
 
+std::vector<float> Gradient(std::size_t count) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
 // Bytes of floats, by every codec of spec.compression: a matrix with rows of 1024.
 void EncodeBy(benchmark::State& state, const compression::CodecKind& kind, bool decodes) {
   constexpr std::size_t kCount = 4 << 20, kWidth = 1024;
-  std::mt19937 random(1);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(kCount);
-  for (float& value : values) value = normal(random);
+  std::vector<float> values = Gradient(kCount);
   const std::unique_ptr<compression::Codec> codec = kind.make({});
   const std::vector<compression::Piece> pieces = {{kCount, kWidth, kWidth}};
   std::vector<std::byte> bytes(codec->MaxBytes(kCount));
@@ -124,13 +129,10 @@ void EncodeBy(benchmark::State& state, const compression::CodecKind& kind, bool 
       static_cast<double>(kCount * sizeof(float)) / static_cast<double>(size);
 }
 
-// The same with error feedback around it (or momentum correction), as a worker does in each step.
+// The same with error feedback around it, as a worker does in each step.
 void CompressBy(benchmark::State& state, const compression::CodecKind& kind) {
   constexpr std::size_t kCount = 4 << 20, kWidth = 1024;
-  std::mt19937 random(1);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(kCount);
-  for (float& value : values) value = normal(random);
+  const std::vector<float> values = Gradient(kCount);
   const std::unique_ptr<compression::Codec> codec = kind.make({});
   const std::vector<std::vector<std::int64_t>> shapes = {{kCount / kWidth, kWidth}};
   compression::Compressor compressor(
