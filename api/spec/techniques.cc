@@ -353,7 +353,7 @@ std::vector<Technique> Compressions() {
   for (const char* codec : {kDeep, kEntropyTopK}) table.push_back({codec, {NoOtherMomentum()}});
   for (const char* codec : {"ternGrad", "int8"}) {
     table.push_back({absl::StrCat("compression.codec.", codec, ".sharedScale"),
-                     {Excludes({kServers}, "who take each push as it comes, by its own scale")}});
+                     {Excludes({kServers}, "whose pushes have their own scales")}});
   }
   return table;
 }
@@ -396,7 +396,7 @@ std::vector<Technique> Experiments() {
   return {{kNetwork,
            {Needs({"experiment.network.bandwidth", "experiment.network.delay",
                    "experiment.network.links"},
-                  "for nothing else is emulated", "give one of them, or leave it out"),
+                  "for nothing else is emulated"),
             Needs({kAllReduce, kServers}, "for nothing else sends updates")}},
           {"experiment.network.podsPerHost",
            {Excludes({kHostReduce}, "which goes by the nodes that pods really run on",

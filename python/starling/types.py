@@ -190,8 +190,7 @@ class Classification(_ClassificationRequired, total=False):
 
 
 # How a number travels. Those that encode tensors leave vectors, such as biases, and tensors of
-# fewer than 512 numbers as they are. Whoever holds the model keeps and adds 32 bits; validations
-# and the final weights are read as those.
+# fewer than 512 numbers as they are. Whoever holds the model keeps 32 bits.
 class Codec(TypedDict, total=False):
     # Its upper 16 bits, rounded to nearest: half the bytes, each number within 0.4 percent.
     bfloat16: BFloat16Codec
@@ -236,13 +235,11 @@ class Compression(TypedDict, total=False):
     # The rows of a push are named, not listed, where the receiver was told them before, with the
     # read of the same unit of work. For sparse workloads, which do so unless this is false.
     keyCache: bool
-    # The KKT filter (Li et al. 2014): of an update travel no gradients that cannot change their
-    # weight, which was read as 0 and meets the conditions of Karush, Kuhn and Tucker there: the
-    # gradient is at most l1.
+    # The KKT filter (Li et al. 2014): gradients that cannot change their weight, which was read as
+    # 0, do not travel: those of at most l1.
     kktFilter: bool
-    # For the first steps codecs that encode tensors lose less: all numbers travel as they are; of
-    # those that send a share of them a quarter does, then a sixteenth, a 64th and a 256th, for a
-    # quarter of these steps each.
+    # For so many steps codecs that encode tensors lose less: all numbers travel as they are; of
+    # those that send a share of them a quarter does, then a sixteenth, a 64th and a 256th.
     warmupSteps: int
 
 
@@ -553,7 +550,7 @@ class Embedding(_EmbeddingRequired, total=False):
 _EmulatedLinkKeywords = TypedDict(
     "_EmulatedLinkKeywords",
     {
-        # One of them: worker-0, parameter-server-1. Not given: every pod.
+        # One of them, as worker-0; not given: every pod.
         "from": "str",
     },
     total=False,
@@ -565,16 +562,15 @@ class _EmulatedLinkRequired(TypedDict):
     to: str
 
 
-# What is between two pods, beside their network cards. Given once for both directions.
+# What is between two pods, both ways.
 class EmulatedLink(_EmulatedLinkKeywords, _EmulatedLinkRequired, total=False):
-    # Bits that it carries each second, each way; not given: no fewer than the cards at its ends.
+    # Bits a second, each way.
     bandwidth: str
     # In place of the network's delay.
     delay: str
 
 
-# An emulated network, for jobs all of whose pods run on one machine. Nobody is held up while
-# sending: what is sent can be used when it would have arrived. Members share no memory then.
+# An emulated network, for jobs all of whose pods run on one machine. Members share no memory then.
 # Control messages, data sets and checkpoints travel as ever.
 class EmulatedNetwork(TypedDict, total=False):
     # Bits that a network card sends each second, and as many that it receives, as a quantity from
@@ -582,11 +578,10 @@ class EmulatedNetwork(TypedDict, total=False):
     bandwidth: str
     # From when the last byte of a message has left a card until it is there.
     delay: str
-    # Links that are slower than the others: one between racks, say, or a bad cable.
+    # Links that are slower than the others.
     links: list[EmulatedLink]
     # So many workers whose numbers follow one another share a card, and so many parameter servers;
-    # between these nothing is emulated. By default each has one of its own. Only without
-    # containers, where pods see one folder.
+    # between these nothing is emulated. Only without containers, where pods see one folder.
     podsPerHost: int
 
 
@@ -844,9 +839,7 @@ class InnerLayer(TypedDict, total=False):
 
 # A byte a number.
 class Int8Codec(TypedDict, total=False):
-    # With allReduce workers agree on each tensor's scale, the largest of theirs, and what they
-    # send is added up as it is: nothing is lost of the sum, which comes back in 9 bits a number
-    # for two workers, 10 for four.
+    # Workers agree on scales, and what they send is added up as it is: nothing is lost of the sum.
     sharedScale: bool
 
 
@@ -1809,9 +1802,8 @@ class TensorBoard(TypedDict):
 class TernGradCodec(TypedDict, total=False):
     # Numbers are clipped at so many standard deviations of their tensor; 0 clips nothing.
     clipSigma: float
-    # With allReduce workers agree on each tensor's scale, the largest of theirs, and what they
-    # send is added up as it is: 4 bits come back for up to seven workers, 5 for fifteen. Fewer
-    # bytes than without from three workers on.
+    # Workers agree on scales, and what they send is added up as it is: fewer bytes from three
+    # workers on.
     sharedScale: bool
 
 
