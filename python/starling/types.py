@@ -346,8 +346,7 @@ class CoordinatorSpec(TypedDict, total=False):
     restartPolicy: Literal["OnFailure", "ExitCode", "Never"]
     # A second coordinator waits, on another node where there is one, and leads within seconds
     # where the first falls silent, also while no controller is there to say so. Each change of who
-    # trains together is told to it first, which costs a message there and back; steps do not wait
-    # for it.
+    # trains together is told to it first; steps do not wait for it.
     standby: bool
     # A PodTemplateSpec, merged over the defaults; its container is called "trainer".
     template: dict[str, Any]
@@ -743,7 +742,7 @@ class _ImageFolderSourceRequired(TypedDict):
     # The folder, found as csv.uri is: a path, file:///path or s3://bucket/prefix. Each folder in
     # it is a class, numbered from 0 in the order of their names; the validation set's are those of
     # the training set with the same names. JPEG and PNG files in it, also deeper in, are its
-    # samples; other files, and what begins with a dot, are passed over.
+    # samples; what begins with a dot is passed over.
     uri: str
 
 
@@ -1833,8 +1832,7 @@ class ThresholdCodec(TypedDict, total=False):
 class TopKCodec(TypedDict, total=False):
     # The share of the numbers that is sent.
     density: float
-    # The share of them by which the threshold is estimated; more are looked at where that would be
-    # too few, and all for 1.
+    # The share of them by which the threshold is estimated, at least; 1: all.
     sampleRatio: float
 
 
@@ -1913,9 +1911,8 @@ class TrainingJobSpec(_TrainingJobSpecRequired, total=False):
     # this does.
     stop: Stop
     # The template of an administrator that gives what this job does not say, and bounds what it
-    # may: it is applied when the job is made. What the template gave, and its bounds, stand in the
-    # annotation starling.dev/template from then on: later changes of the template change nothing
-    # here.
+    # may: it is applied when the job is made. What it gave, and its bounds, stand in the
+    # annotation starling.dev/template: later changes of the template change nothing here.
     templateRef: TemplateRef
     # What is exchanged, and how often.
     update: Update
