@@ -54,15 +54,10 @@ class Int8Codec final : public TensorCodec {
   absl::Status AddLevels(std::span<const std::byte> bytes, const Piece& piece,
                          std::span<std::int32_t> sums) const override {
     if (bytes.size() != MaxBytes(piece, {})) return absl::OutOfRangeError("it has another size");
-    const auto* const levels = reinterpret_cast<const std::int8_t*>(bytes.data() + sizeof(float));
-    std::int32_t least = 0;
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      sums[i] += levels[i];
-      least = std::min<std::int32_t>(least, levels[i]);
-    }
-    if (least < -kernels::kLargestInt8)
-      return absl::OutOfRangeError("a level is beyond the largest");
-    return absl::OkStatus();
+    const std::span levels(reinterpret_cast<const std::int8_t*>(bytes.data() + sizeof(float)),
+                           sums.size());
+    return kernels::AddInt8(levels, sums) ? absl::OkStatus()
+                                          : absl::OutOfRangeError("a level is beyond the largest");
   }
 
  private:

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
-#include "trainer/compression/levels.h"
+#include "trainer/kernels/levels.h"
 #include "trainer/kernels/span_math.h"
 
 namespace starling::compression {
@@ -233,9 +233,10 @@ class PiecewiseCodec final : public Codec, private LevelSums {
         RETURN_IF_ERROR(Named(codec_->AddLevels(piece.body, PieceOf(head), sum)));
       }
       std::memcpy(body.data(), pieces[0].body.data(), sizeof(float));
-      PackLevels(sum, MostOf(pieces.size()), body.subspan(sizeof(float)));
-      head.bytes = static_cast<std::uint32_t>(sizeof(float) +
-                                              PackedBytes(head.count, MostOf(pieces.size())));
+      const std::int64_t most = MostOf(pieces.size());
+      const std::size_t packed = kernels::PackedBytes(head.count, most);
+      kernels::PackLevels(sum, most, body.subspan(sizeof(float), packed));
+      head.bytes = static_cast<std::uint32_t>(sizeof(float) + packed);
     }
     Store(head, bytes, 0);
     return kPieceHeadBytes + head.bytes;
@@ -248,11 +249,11 @@ class PiecewiseCodec final : public Codec, private LevelSums {
     const auto scale = Load<float>(body, 0);
     if (!std::isfinite(scale) || scale < 0) return Malformed("its scale is none");
     std::vector<std::int32_t> levels(values.size());
-    RETURN_IF_ERROR(Named(UnpackLevels(body.subspan(sizeof scale),
-                                       MostOf(static_cast<std::size_t>(summands)), levels)));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = static_cast<float>(levels[i]) * scale;
+    if (!kernels::UnpackLevels(body.subspan(sizeof scale),
+                               MostOf(static_cast<std::size_t>(summands)), levels)) {
+      return Malformed("its levels are none of such a sum");
     }
+    kernels::ScaleLevels(levels, scale, values);
     return absl::OkStatus();
   }
 

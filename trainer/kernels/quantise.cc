@@ -47,19 +47,36 @@ STARLING_VECTORISED void FromInt8Loop(const std::int8_t* x, float scale, float* 
   for (std::size_t i = 0; i < n; ++i) y[i] = static_cast<float>(x[i]) * scale;
 }
 
+// Returns the least level.
+STARLING_VECTORISED std::int32_t AddInt8Loop(const std::int8_t* x, std::int32_t* y, std::size_t n) {
+  std::int32_t least = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::int32_t level = x[i];
+    least = level < least ? level : least;
+    y[i] += level;
+  }
+  return least;
+}
+
 constexpr std::size_t kLanes = 16;
-// By how much more one scale loses than another. `n` is a multiple of kLanes.
-STARLING_VECTORISED void ErrorBeyondLoop(const float* x, float inverse, float scale,
-                                         float other_inverse, float other_scale, double* lanes,
-                                         std::size_t n) {
+// By how much more one scale loses than another that clips nothing, in squares of the other scale,
+// so that no square is too large or too small. `n` is a multiple of kLanes.
+STARLING_VECTORISED void ErrorBeyondLoop(const float* x, float inverse, float ratio,
+                                         float other_inverse, double* lanes, std::size_t n) {
+  constexpr std::size_t kStretch = 64 * kLanes;  // as many are added up as floats
   double sums[kLanes] = {};
-  for (std::size_t i = 0; i < n; i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const float value = x[i + lane];
-      const double lost{value - Rounded(value, inverse) * scale};
-      const double other{value - Rounded(value, other_inverse) * other_scale};
-      sums[lane] += lost * lost - other * other;
+  for (std::size_t begin = 0; begin < n; begin += kStretch) {
+    const std::size_t end = begin + kStretch < n ? begin + kStretch : n;
+    float some[kLanes] = {};
+    for (std::size_t i = begin; i < end; i += kLanes) {
+      for (std::size_t lane = 0; lane < kLanes; ++lane) {
+        const float value = x[i + lane];
+        const float lost = (value * inverse - Rounded(value, inverse)) * ratio;
+        const float other = value * other_inverse - Rounded(value, other_inverse);
+        some[lane] += lost * lost - other * other;
+      }
     }
+    for (std::size_t lane = 0; lane < kLanes; ++lane) sums[lane] += double{some[lane]};
   }
   for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] = sums[lane];
 }
@@ -105,38 +122,65 @@ STARLING_VECTORISED void LogLoop(const std::uint32_t* x, std::int32_t top, std::
       });
 }
 
+struct Beyond {
+  double count[kLanes] = {}, sum[kLanes] = {};
+};
+// Those of `n` magnitudes, a multiple of kLanes, that are above `clip`.
+STARLING_VECTORISED void BeyondLoop(const float* x, double clip, Beyond& beyond, std::size_t n) {
+  Beyond mine;  // stays in registers
+  for (std::size_t i = 0; i < n; i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const double magnitude{x[i + lane]};
+      mine.count[lane] += magnitude > clip ? 1 : 0;
+      mine.sum[lane] += magnitude > clip ? magnitude : 0;
+    }
+  }
+  beyond = mine;
+}
+
 // Where to clip `values`, whose largest magnitude is `largest`.
 float BestClip(std::span<const float> values, float largest) {
   constexpr std::size_t kSample = 4096;
   constexpr int kIterations = 8;
   // The squared error of rounding to steps of c / 127 is a twelfth of the step's square.
   constexpr double kRounding = 1.0 / (12 * kLargestInt8 * kLargestInt8);
-  double clip = 0, count = 0;
+  float sample[2 * kSample];  // the last lanes are 0, which is beyond nothing
+  std::size_t count = 0;
+  double clip = 0;
   const std::size_t stride = std::max<std::size_t>(1, values.size() / kSample);
-  for (std::size_t i = 0; i < values.size(); i += stride, count += 1) clip += std::abs(values[i]);
-  clip *= 4 / count;
+  for (std::size_t i = 0; i < values.size(); i += stride, ++count) {
+    sample[count] = std::abs(values[i]);
+    clip += double{sample[count]};
+  }
+  const auto total = static_cast<double>(count);
+  for (; count % kLanes != 0; ++count) sample[count] = 0;
+  clip *= 4 / total;
   for (int iteration = 0; iteration < kIterations; ++iteration) {
-    double beyond = 0, beyond_sum = 0;
-    for (std::size_t i = 0; i < values.size(); i += stride) {
-      const double magnitude = std::abs(values[i]);
-      if (magnitude <= clip) continue;
-      beyond += 1;
-      beyond_sum += magnitude;
+    Beyond lanes;
+    BeyondLoop(sample, clip, lanes, count);
+    double beyond = 0, sum = 0;
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      beyond += lanes.count[lane];
+      sum += lanes.sum[lane];
     }
     if (beyond == 0) break;
-    clip = beyond_sum / (kRounding * (count - beyond) + beyond);
+    clip = sum / (kRounding * (total - beyond) + beyond);
   }
   return std::min(largest, static_cast<float>(clip));
 }
 
-// Whether `scale` does, than the other.
+// Whether clipping at 127 of `scale` does, than a larger scale that clips nothing.
 bool LosesLess(std::span<const float> values, float scale, float other) {
   double lanes[kLanes] = {};
   const std::size_t rounded = values.size() / kLanes * kLanes;
-  ErrorBeyondLoop(values.data(), 1 / scale, scale, 1 / other, other, lanes, rounded);
-  double beyond =
-      Int8Error(values.subspan(rounded), scale) - Int8Error(values.subspan(rounded), other);
-  for (const double lane : lanes) beyond += lane;
+  const float inverse = 1 / scale, ratio = scale / other, other_inverse = 1 / other;
+  ErrorBeyondLoop(values.data(), inverse, ratio, other_inverse, lanes, rounded);
+  float last[kLanes] = {};
+  std::ranges::copy(values.subspan(rounded), last);
+  double last_lanes[kLanes] = {};
+  ErrorBeyondLoop(last, inverse, ratio, other_inverse, last_lanes, kLanes);
+  double beyond = 0;
+  for (std::size_t lane = 0; lane < kLanes; ++lane) beyond += lanes[lane] + last_lanes[lane];
   return beyond < 0;
 }
 
@@ -150,6 +194,11 @@ void QuantiseInt8(std::span<const float> values, float scale, std::span<std::int
 void DequantiseInt8(std::span<const std::int8_t> levels, float scale, std::span<float> values) {
   STARLING_CHECK(values.size() == levels.size(), "spans of one call have equal lengths");
   FromInt8Loop(levels.data(), scale, values.data(), values.size());
+}
+
+bool AddInt8(std::span<const std::int8_t> levels, std::span<std::int32_t> sums) {
+  STARLING_CHECK(levels.size() == sums.size(), "spans of one call have equal lengths");
+  return AddInt8Loop(levels.data(), sums.data(), levels.size()) >= -kLargestInt8;
 }
 
 double Int8Error(std::span<const float> values, float scale) {
