@@ -27,18 +27,26 @@ constexpr Bits32 kLargestBF16 = 0x7f7fU;
 constexpr Bits32 kQuietBF16 = 0x0040U;
 
 // All cases are computed and one is chosen: loops without branches are vectorised.
-inline Bits16 ToBFloat16(Bits32 bits) {
+inline Bits32 ToBFloat16(Bits32 bits) {
   const Bits32 magnitude = bits & ~kSign32;
   Bits32 result = (magnitude + 0x7fffU + (magnitude >> 16 & 1U)) >> 16;
   result = magnitude >= kTooLargeBF16 ? kLargestBF16 : result;
   result = magnitude == kInfinity32 ? kInfinity32 >> 16 : result;
   result = magnitude > kInfinity32 ? (magnitude >> 16 | kQuietBF16) : result;
-  return static_cast<Bits16>(result | (bits >> 16 & 0x8000U));
+  return result | (bits >> 16 & 0x8000U);
 }
 
-// The loops take pointers: versions are chosen per function.
+// The loops take pointers: versions are chosen per function. Numbers of a block are rounded before
+// they are made narrow: compilers make a slower loop of both.
 STARLING_VECTORISED void EncodeBFloat16Loop(const Bits32* x, Bits16* y, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) y[i] = ToBFloat16(x[i]);
+  constexpr std::size_t kBlock = 64;
+  Bits32 words[kBlock];
+  std::size_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+    for (std::size_t k = 0; k < kBlock; ++k) words[k] = ToBFloat16(x[i + k]);
+    for (std::size_t k = 0; k < kBlock; ++k) y[i + k] = static_cast<Bits16>(words[k]);
+  }
+  for (; i < n; ++i) y[i] = static_cast<Bits16>(ToBFloat16(x[i]));
 }
 STARLING_VECTORISED void DecodeBFloat16Loop(const Bits16* x, Bits32* y, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) y[i] = Bits32{x[i]} << 16;
