@@ -196,7 +196,7 @@ absl::StatusOr<Settings> Parse(int argc, char** argv) {
           absl::SimpleAtoi(value, &settings.ranks) && settings.ranks >= 1 && settings.ranks <= 64;
     } else if (flag == "--transport") {
       settings.transport = value;
-      good = value == "auto" || value == "tcp" || value == "tls";
+      good = value == "auto" || value == "tcp" || value == "udp" || value == "tls";
     } else if (flag == "--algorithm") {
       const auto algorithm = ParseAlgorithm(value);
       if (!algorithm.ok()) return algorithm.status();

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast processes of one machine sum up an array, beside Open MPI and gloo.
+"""How fast processes of one machine sum up an array, beside Open MPI, MPICH, gloo and a limit written by hand.
 
-usage: bench/allreduce.py [--json FILE] [--ranks N] [--bytes A,B,...] [--repeats N] [--realtime]
-                          [--side LIBRARY,TRANSPORT]...
+usage: bench/allreduce.py [--json FILE] [--plot FILE] [--ranks N,...] [--bytes A,B,...] [--repeats N]
+                          [--realtime] [--side LIBRARY,TRANSPORT]...
 
 Product and peers take turns, --repeats times; of each the best repeat counts, a repeat being rank
 0's median time from a barrier to the end of a call. FILE gets a list of objects:
 library, transport, ranks, bytes, gigabytesPerSecond (bytes of the array / time / 1e9), and of the
 product rank 0's cpuSeconds a call, which say what encryption costs on a busy machine too. What is not
-installed is left out, and named. The figures are those of a quiet machine only if it was one, which
+installed is left out, and named. The limit is a program for this one purpose, without views, headers or failures
+(allreduce_limit.cc). --plot draws all of them as SVG. The figures are those of a quiet machine only if it was one, which
 the head line tells; where it is not, --realtime lets whoever is measured go before all other
 processes (chrt; needs root) for these seconds.
 """
@@ -25,47 +26,64 @@ import tempfile
 import harness
 from harness import REPOSITORY, SYSTEM_PYTHON
 
-PROGRAM = "starling-allreduce-bench"
 
 
 class Missing(Exception):
     """Says what is not installed."""
 
 
-def starling(options, *words):
-    program = os.path.join(REPOSITORY, options.bin, PROGRAM)
-    if not os.path.exists(program):
-        sys.exit(f"{program} is missing: build it, or name its folder with --bin")
-    return [program, "--ranks", str(options.ranks), "--seconds", str(options.seconds),
+def built(options, program, *words):
+    path = os.path.join(REPOSITORY, options.bin, program)
+    if not os.path.exists(path):
+        sys.exit(f"{path} is missing: build it, or name its folder with --bin")
+    return [path, "--ranks", str(options.count), "--seconds", str(options.seconds),
             "--bytes", ",".join(map(str, options.bytes)), *words]
 
 
-def open_mpi(options, *words):
-    run, compiler = shutil.which("mpirun"), shutil.which("mpicxx")
+def starling(options, *words):
+    return built(options, "starling-allreduce-bench", *words)
+
+
+def limit(options, transport):
+    return built(options, "starling-allreduce-limit", "--transport", transport)
+
+
+def mpi(options, implementation, name, packages, *words):
+    """The peer built and run by `implementation`, the last part of the names that Debian gives to programs of an MPI."""
+    run, compiler = shutil.which(f"mpirun.{implementation}"), shutil.which(f"mpicxx.{implementation}")
     if not run or not compiler:
-        raise Missing("Open MPI (Debian's openmpi-bin and libopenmpi-dev)")
-    version = subprocess.run([run, "--version"], capture_output=True, text=True, check=False).stdout
-    if "Open MPI" not in version:
-        raise Missing(f"Open MPI: {run} is another MPI")
-    program = os.path.join(options.folder, "mpi_allreduce")
+        raise Missing(f"{name} (Debian's {packages})")
+    program = os.path.join(options.folder, f"mpi_allreduce.{implementation}")
     if not os.path.exists(program):
         subprocess.run([compiler, "-O2", "-std=c++20", "-o", program,
                         os.path.join(harness.BENCH, "mpi_allreduce.cc")], check=True)
-    return [run, "--allow-run-as-root", "--oversubscribe", "-n", str(options.ranks), *words,
-            program, str(options.seconds), *map(str, options.bytes)]
+    return [run, "-n", str(options.count), *words, program, str(options.seconds), *map(str, options.bytes)]
+
+
+def open_mpi(options, *words):
+    return mpi(options, "openmpi", "Open MPI", "openmpi-bin and libopenmpi-dev", "--allow-run-as-root",
+               "--oversubscribe", *words)
+
+
+def mpich(options):
+    return mpi(options, "mpich", "MPICH", "mpich and libmpich-dev")
 
 
 def gloo(options):
     if not harness.have_torch():
         raise Missing("gloo (Debian's python3-torch)")
-    return [SYSTEM_PYTHON, os.path.join(harness.BENCH, "gloo_allreduce.py"), str(options.ranks),
+    return [SYSTEM_PYTHON, os.path.join(harness.BENCH, "gloo_allreduce.py"), str(options.count),
             str(options.seconds), *map(str, options.bytes)]
 
+
+LIMIT = "by hand"
 
 # Library, transport, and the command that measures it.
 SIDES = [
     ("Starling", "shm", starling),
     ("Open MPI", "shm", open_mpi),
+    ("MPICH", "shm", mpich),
+    (LIMIT, "shm", lambda options: limit(options, "shm")),
     ("Starling", "tcp", lambda options: starling(options, "--transport", "tcp")),
     ("Starling", "udp", lambda options: starling(options, "--transport", "udp")),
     ("Starling", "tls", lambda options: starling(options, "--transport", "tls")),
@@ -73,6 +91,7 @@ SIDES = [
         options, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include",
         "lo")),
     ("gloo", "tcp", gloo),
+    (LIMIT, "tcp", lambda options: limit(options, "tcp")),
 ]
 
 
@@ -152,14 +171,47 @@ def show(best, busy, sizes):
               "".join(f"{a / b:13.2f}x" for a, b in zip(plain, encrypted)))
 
 
+def plot(results, path):
+    """A panel for each number of ranks and transport with peers: GB/s over bytes."""
+    import matplotlib
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "starling"
+    from matplotlib import pyplot
+    counts = sorted({row["ranks"] for row in results})
+    figure, axes = pyplot.subplots(len(counts), 2, figsize=(9, 3.2 * len(counts)), sharex=True, squeeze=False)
+    colors = {library: f"C{i}" for i, library in enumerate(dict.fromkeys(side[0] for side in SIDES))}
+    for line, ranks in zip(axes, counts):
+        for axis, transport in zip(line, ("shm", "tcp")):
+            for library, color in colors.items():
+                points = sorted((row["bytes"], row["gigabytesPerSecond"]) for row in results
+                                if (row["ranks"], row["library"], row["transport"]) == (ranks, library, transport))
+                if points:
+                    axis.plot(*zip(*points), color=color, label=library, linewidth=2 if library == "Starling" else 1,
+                              linestyle=":" if library == LIMIT else "-", marker=".")
+            axis.set_title(f"{ranks} ranks, {'shared memory' if transport == 'shm' else 'TCP'}", fontsize=10)
+            axis.set_xscale("log", base=2)
+            axis.set_yscale("log")
+            axis.grid(True, which="both", linewidth=0.3)
+        line[0].set_ylabel("GB/s")
+    for axis in axes[-1]:
+        axis.set_xlabel("bytes of the array")
+    for axis in axes[0]:
+        axis.legend(fontsize=8, loc="lower right")
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", metavar="FILE", help="where the list of figures goes")
     parser.add_argument("--bin", default=os.environ.get("STARLING_BIN", "build/release/bin"),
                         help="folder of the programs")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--bytes", type=lambda text: [int(word) for word in text.split(",")],
-                        default=[4 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20])
+    def numbers(text):
+        return [int(word) for word in text.split(",")]
+    parser.add_argument("--plot", metavar="FILE", help="where a plot goes, as SVG")
+    parser.add_argument("--ranks", type=numbers, default=[2], help="one number or several")
+    parser.add_argument("--bytes", type=numbers,
+                        default=[1 << 10, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20])
     parser.add_argument("--repeats", type=int, default=5, help="turns that each side has")
     parser.add_argument("--seconds", type=float, default=0.2, help="of calls a size and turn")
     parser.add_argument("--side", action="append", choices=[f"{side[0]},{side[1]}" for side in SIDES],
@@ -167,19 +219,23 @@ def main():
     parser.add_argument("--realtime", action="store_true",
                         help="before all other processes of the machine")
     options = parser.parse_args()
-    print(f"float32 allreduce of {options.ranks} processes, best of {options.repeats} turns")
-    print(harness.describe_machine(harness.have_torch()), flush=True)
+    results = []
     with tempfile.TemporaryDirectory(prefix="starling-bench-") as options.folder:
-        best, busy = take_turns(options)
-    show(best, busy, options.bytes)
-    results = [{"library": library, "transport": transport, "ranks": options.ranks, "bytes": size,
-                "gigabytesPerSecond": round(size / seconds / 1e9, 3),
-                **({"cpuSeconds": busy[key]} if key in busy else {})}
-               for key, seconds in best.items() for library, transport, size in [key]]
+        for options.count in options.ranks:
+            print(f"float32 allreduce of {options.count} processes, best of {options.repeats} turns")
+            print(harness.describe_machine(harness.have_torch()), flush=True)
+            best, busy = take_turns(options)
+            show(best, busy, options.bytes)
+            results += [{"library": library, "transport": transport, "ranks": options.count, "bytes": size,
+                         "gigabytesPerSecond": round(size / seconds / 1e9, 3),
+                         **({"cpuSeconds": busy[key]} if key in busy else {})}
+                        for key, seconds in best.items() for library, transport, size in [key]]
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(results, file, indent=1)
             file.write("\n")
+    if options.plot:
+        plot(results, options.plot)
     harness.save("allreduce", results)
 
 

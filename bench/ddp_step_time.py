@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The peer of bench/step_time.py: PyTorch, with DistributedDataParallel for two and more.
 
-    ddp_step_time.py digits|mnist|alexnet64|vgg16-64 PROCESSES STEPS DATA
+    ddp_step_time.py digits|mnist|mlp10m|alexnet64|vgg16-64 PROCESSES STEPS DATA
 
 Prints rank 0's time at the end of each step, in seconds, one a line.
 """
@@ -16,21 +16,30 @@ from torch import nn
 import torch.distributed as dist
 import torch.multiprocessing
 
-from step_time_sizes import BATCH, SAMPLES
+from step_time_sizes import BATCH, HIDDEN, SAMPLES
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
                                 "tests/models"))
 import networks  # noqa: E402  (the path must come first)
 
 
-def load_digits(data):
+def digits(name):
+    """A loader of the perceptron `name` for the digits."""
+    def load(data):
+        return load_digits(data, HIDDEN[name])
+    return load
+
+
+def load_digits(data, hidden):
     table = numpy.loadtxt(os.path.join(data, "digits-train.csv"), delimiter=",", skiprows=1,
                           dtype=numpy.float32)
     features = table[:, :-1]
     deviation = features.std(0)
     deviation[deviation == 0] = 1
-    network = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(),
-                            nn.Linear(64, 10))
+    layers = []
+    for inputs, outputs in zip([64, *hidden], hidden):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    network = nn.Sequential(*layers, nn.Linear(hidden[-1], 10))
     return (features - features.mean(0)) / deviation, table[:, -1], network
 
 
@@ -56,8 +65,8 @@ def made_up(network):
     return load
 
 
-LOADERS = {"digits": load_digits, "mnist": load_mnist, "alexnet64": made_up(networks.AlexNet),
-           "vgg16-64": made_up(networks.Vgg16)}
+LOADERS = {"digits": digits("digits"), "mnist": load_mnist, "mlp10m": digits("mlp10m"),
+           "alexnet64": made_up(networks.AlexNet), "vgg16-64": made_up(networks.Vgg16)}
 
 
 def train(rank, name, processes, steps, data):
@@ -70,7 +79,7 @@ def train(rank, name, processes, steps, data):
         dist.init_process_group("gloo", init_method=os.environ["BENCH_RENDEZVOUS"], rank=rank,
                                 world_size=processes)
         network = nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=True)
-    rate = 0.05 if name in ("digits", "mnist") else 0.001
+    rate = 0.001 if name in ("alexnet64", "vgg16-64") else 0.05
     optimizer = torch.optim.SGD(network.parameters(), lr=rate, momentum=0.9)
     times = []
     order = torch.empty(0, dtype=torch.int64)

@@ -17,14 +17,14 @@ skip() {
 bench/recovery.py
 echo
 bench/step_time.py
-bench/step_time.py --network alexnet64 --network vgg16-64 --rounds 1 --scale 0.4
+bench/step_time.py --network mlp10m --network alexnet64 --network vgg16-64 --rounds 1 --scale 0.4
 echo
 bench/images.py
 echo
 "$bin/starling-microbench" --benchmark_min_time=0.2 --benchmark_out_format=json \
   --benchmark_out=build/bench/microbench.json
 echo
-bench/allreduce.py --bin "$bin"
+bench/allreduce.py --bin "$bin" --ranks 2,4 --plot build/bench/allreduce.svg
 echo
 bench/parameter_server.py --bin "$bin"
 echo

@@ -4,7 +4,8 @@
 
 Both sides train the same network on the same files with the same batch, one compute thread a
 process; batches are cut evenly over the processes. A step's time is the time between the ends of
-two steps of one process: reading, computing, exchanging, applying, everything. AlexNet and VGG-16 (57 and
+two steps of one process: reading, computing, exchanging, applying, everything. mlp10m is a perceptron of 10.5 million
+weights on the digits. AlexNet and VGG-16 (57 and
 134 million weights) see made-up images of 64 by 64, which either side makes for itself, and the sides
 take turns, --rounds times each.
 """
@@ -16,16 +17,16 @@ import subprocess
 
 import harness
 from harness import DATA, SYSTEM_PYTHON, read_steps, spread
-from step_time_sizes import BATCH, SAMPLES
+from step_time_sizes import BATCH, HIDDEN, SAMPLES
 
 GROUPS = 5  # the spread is that of the medians of five stretches of the run
 
 
-def digits():
-    return {"workload": {"classification": {"model": {"mlp": {"hidden": [128, 64]}}}},
+def digits(name):
+    return {"workload": {"classification": {"model": {"mlp": {"hidden": HIDDEN[name]}}}},
             "dataset": {"train": {"csv": {"uri": os.path.join(DATA, "digits-train.csv"),
                                           "labelColumn": "label", "shape": [1, 8, 8]}},
-                        "globalBatchSize": 64},
+                        "globalBatchSize": BATCH[name]},
             "optimizer": {"sgd": {"learningRate": 0.05, "momentum": 0.9}}}
 
 
@@ -46,7 +47,8 @@ def made_up(model, batch):
 
 
 Network = collections.namedtuple("Network", "spec steps rounds")
-NETWORKS = {"digits": Network(digits, 4000, 1), "mnist": Network(mnist, 1200, 1),
+NETWORKS = {"digits": Network(lambda: digits("digits"), 4000, 1), "mnist": Network(mnist, 1200, 1),
+            "mlp10m": Network(lambda: digits("mlp10m"), 100, 3),
             "alexnet64": Network(lambda: made_up({"alexnet": {}}, BATCH["alexnet64"]), 60, 3),
             "vgg16-64": Network(lambda: made_up({"vgg16": {}}, BATCH["vgg16-64"]), 30, 3)}
 LEAST = 2 * GROUPS  # steps
