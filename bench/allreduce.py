@@ -171,36 +171,6 @@ def show(best, busy, sizes):
               "".join(f"{a / b:13.2f}x" for a, b in zip(plain, encrypted)))
 
 
-def plot(results, path):
-    """A panel for each number of ranks and transport with peers: GB/s over bytes."""
-    import matplotlib
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "starling"
-    from matplotlib import pyplot
-    counts = sorted({row["ranks"] for row in results})
-    figure, axes = pyplot.subplots(len(counts), 2, figsize=(9, 3.2 * len(counts)), sharex=True, squeeze=False)
-    colors = {library: f"C{i}" for i, library in enumerate(dict.fromkeys(side[0] for side in SIDES))}
-    for line, ranks in zip(axes, counts):
-        for axis, transport in zip(line, ("shm", "tcp")):
-            for library, color in colors.items():
-                points = sorted((row["bytes"], row["gigabytesPerSecond"]) for row in results
-                                if (row["ranks"], row["library"], row["transport"]) == (ranks, library, transport))
-                if points:
-                    axis.plot(*zip(*points), color=color, label=library, linewidth=2 if library == "Starling" else 1,
-                              linestyle=":" if library == LIMIT else "-", marker=".")
-            axis.set_title(f"{ranks} ranks, {'shared memory' if transport == 'shm' else 'TCP'}", fontsize=10)
-            axis.set_xscale("log", base=2)
-            axis.set_yscale("log")
-            axis.grid(True, which="both", linewidth=0.3)
-        line[0].set_ylabel("GB/s")
-    for axis in axes[-1]:
-        axis.set_xlabel("bytes of the array")
-    for axis in axes[0]:
-        axis.legend(fontsize=8, loc="lower right")
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", metavar="FILE", help="where the list of figures goes")
@@ -234,9 +204,10 @@ def main():
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(results, file, indent=1)
             file.write("\n")
-    if options.plot:
-        plot(results, options.plot)
     harness.save("allreduce", results)
+    if options.plot:
+        subprocess.run([SYSTEM_PYTHON, os.path.join(harness.BENCH, "allreduce_plot.py"),
+                        os.path.join(REPOSITORY, "build/bench/allreduce.json"), options.plot], check=True)
 
 
 if __name__ == "__main__":
