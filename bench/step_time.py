@@ -4,13 +4,15 @@
 
 Both sides train the same network on the same files with the same batch, one compute thread a
 process; batches are cut evenly over the processes. A step's time is the time between the ends of
-two steps of one process: reading, computing, exchanging, applying, everything. mlp10m is a perceptron of 10.5 million
-weights on the digits. AlexNet and VGG-16 (57 and
-134 million weights) see made-up images of 64 by 64, which either side makes for itself, and the sides
-take turns, --rounds times each.
+two steps of one process: reading, computing, exchanging, applying, everything. Without exchange is the
+same work by as many jobs of one worker at the same time: the difference is what the exchange costs.
+mlp10m is a perceptron of 10.5 million weights on the digits. AlexNet and VGG-16 (57 and 134 million
+weights) see made-up images of 64 by 64, which either side makes for itself, and the sides take turns,
+--rounds times each.
 """
 import argparse
 import collections
+import copy
 import os
 import statistics
 import subprocess
@@ -63,19 +65,34 @@ def stretches(times):
 
 
 def measure_starling(name, spec, workers, steps):
-    home = harness.Product()
+    return measure_jobs(name, [spec], workers, steps)
+
+
+def measure_without_exchange(name, spec, workers, steps):
+    """As many jobs of one worker at the same time, each with a worker's share of the batch."""
+    spec["dataset"]["globalBatchSize"] //= workers
+    return measure_jobs(name, [copy.deepcopy(spec) for _ in range(workers)], 1, steps)
+
+
+def measure_jobs(name, specs, workers, steps):
+    """Of jobs that run at the same time, the first one's."""
+    homes = [harness.Product() for _ in specs]
     try:
-        spec["stop"] = {"epochs": 1000000, "steps": steps}
-        spec["replicaSpecs"] = {"worker": {"replicas": workers, "minReplicas": workers,
-                                           "maxReplicas": workers}}
-        spec["checkpoint"] = {"interval": "24h"}
-        command = home.submit(name, spec)
-        code = command.wait(900)
-        if code != 0:
-            raise AssertionError(f"{command.describe()} exited with {code}:\n{command.tail()}")
-        log = read_steps(home.prefix)
+        commands = []
+        for home, spec in zip(homes, specs):
+            spec["stop"] = {"epochs": 1000000, "steps": steps}
+            spec["replicaSpecs"] = {"worker": {"replicas": workers, "minReplicas": workers,
+                                               "maxReplicas": workers}}
+            spec["checkpoint"] = {"interval": "24h"}
+            commands.append(home.submit(name, spec))
+        for command in commands:
+            code = command.wait(900)
+            if code != 0:
+                raise AssertionError(f"{command.describe()} exited with {code}:\n{command.tail()}")
+        log = read_steps(homes[0].prefix)
     finally:
-        home.close()
+        for home in homes:
+            home.close()
     first = min(step.source for step in log)
     return stretches([step.time for step in log if step.source == first])
 
@@ -96,6 +113,8 @@ def sides(peer, name, spec, workers, steps):
     """What is measured in turns: (side, how)."""
     side_of_peer = "PyTorch DDP" if workers > 1 else "PyTorch"
     rows = [("Starling", lambda: measure_starling(name, spec(), workers, steps))]
+    if workers > 1:
+        rows += [("without exchange", lambda: measure_without_exchange(name, spec(), workers, steps))]
     if peer:
         rows += [(f"{side_of_peer}, as it comes", lambda: measure_ddp(name, workers, steps, ""))]
         if harness.core_type():
