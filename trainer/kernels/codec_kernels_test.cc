@@ -89,6 +89,19 @@ TEST(Magnitudes, TheLargestAndThoseThatReachAThreshold) {
   }
 }
 
+// The sum of the squares of what is lost.
+double Int8Error(const std::vector<float>& values, float scale) {
+  std::vector<std::int8_t> levels(values.size());
+  QuantiseInt8(values, scale, levels);
+  std::vector<float> back(values.size());
+  DequantiseInt8(levels, scale, back);
+  double sum = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    sum += std::pow(double{values[i]} - double{back[i]}, 2);
+  }
+  return sum;
+}
+
 TEST(Int8, RoundsToTheNearestLevelAndClips) {
   for (const std::size_t length : kLengths) {
     const std::vector<float> values = Random(length, 4);

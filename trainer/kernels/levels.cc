@@ -11,9 +11,6 @@
 #include "common/status/check.h"
 #include "trainer/kernels/vectorised.h"
 
-// Inlined into each version of a loop, and compiled for its instruction set there.
-#define STARLING_PART_OF_LOOP __attribute__((always_inline)) inline
-
 namespace starling::kernels {
 namespace {
 
@@ -36,46 +33,46 @@ constexpr Word LowHalves(unsigned bits) {
 // In each lane of kLane bits there are two numbers of `bits`, one in each half: puts the second
 // beside the first, and back.
 template <unsigned kLane>
-STARLING_PART_OF_LOOP Word Joined(Word word, unsigned bits) {
+STARLING_PART_OF_VECTORISED Word Joined(Word word, unsigned bits) {
   constexpr Word kLow = LowHalves(kLane);
   return (word & kLow) | (word >> kLane / 2 & kLow) << bits;
 }
 template <unsigned kLane>
-STARLING_PART_OF_LOOP Word Parted(Word word, unsigned bits) {
+STARLING_PART_OF_VECTORISED Word Parted(Word word, unsigned bits) {
   constexpr Word kLow = LowHalves(kLane);
   const Word first = kLow & ~(kLow << bits);
   return (word & first) | (word >> bits & first) << kLane / 2;
 }
 
 // All lanes of a word.
-STARLING_PART_OF_LOOP Word JoinedAll(Word word, unsigned width, std::uint8_t) {
+STARLING_PART_OF_VECTORISED Word JoinedAll(Word word, unsigned width, std::uint8_t) {
   return Joined<64>(Joined<32>(Joined<16>(word, width), 2 * width), 4 * width);
 }
-STARLING_PART_OF_LOOP Word JoinedAll(Word word, unsigned width, std::uint16_t) {
+STARLING_PART_OF_VECTORISED Word JoinedAll(Word word, unsigned width, std::uint16_t) {
   return Joined<64>(Joined<32>(word, width), 2 * width);
 }
-STARLING_PART_OF_LOOP Word PartedAll(Word word, unsigned width, std::uint8_t) {
+STARLING_PART_OF_VECTORISED Word PartedAll(Word word, unsigned width, std::uint8_t) {
   return Parted<16>(Parted<32>(Parted<64>(word, 4 * width), 2 * width), width);
 }
-STARLING_PART_OF_LOOP Word PartedAll(Word word, unsigned width, std::uint16_t) {
+STARLING_PART_OF_VECTORISED Word PartedAll(Word word, unsigned width, std::uint16_t) {
   return Parted<32>(Parted<64>(word, 2 * width), width);
 }
 
 // A group's codes, joined, as its `width` bytes; kReach bytes are touched. Codes in lanes of 16
 // bits are two words, of 4 * width bits each.
-STARLING_PART_OF_LOOP void Store(const Word* words, unsigned width, std::byte* bytes,
-                                 std::uint16_t) {
+STARLING_PART_OF_VECTORISED void Store(const Word* words, unsigned width, std::byte* bytes,
+                                       std::uint16_t) {
   const unsigned bits = 4 * width;
   const Word joined[] = {words[0] | (bits < kBitsOfWord ? words[1] << bits : 0),
                          words[1] >> (kBitsOfWord - bits)};
   std::memcpy(bytes, joined, sizeof joined);
 }
-STARLING_PART_OF_LOOP void Store(const Word* words, unsigned /*width*/, std::byte* bytes,
-                                 std::uint8_t) {
+STARLING_PART_OF_VECTORISED void Store(const Word* words, unsigned /*width*/, std::byte* bytes,
+                                       std::uint8_t) {
   std::memcpy(bytes, words, sizeof *words);
 }
-STARLING_PART_OF_LOOP void Load(const std::byte* bytes, unsigned width, Word* words,
-                                std::uint16_t) {
+STARLING_PART_OF_VECTORISED void Load(const std::byte* bytes, unsigned width, Word* words,
+                                      std::uint16_t) {
   const unsigned bits = 4 * width;
   Word joined[2];
   std::memcpy(joined, bytes, sizeof joined);
@@ -84,14 +81,15 @@ STARLING_PART_OF_LOOP void Load(const std::byte* bytes, unsigned width, Word* wo
   words[1] =
       ((bits < kBitsOfWord ? joined[0] >> bits : 0) | joined[1] << (kBitsOfWord - bits)) & mask;
 }
-STARLING_PART_OF_LOOP void Load(const std::byte* bytes, unsigned width, Word* words, std::uint8_t) {
+STARLING_PART_OF_VECTORISED void Load(const std::byte* bytes, unsigned width, Word* words,
+                                      std::uint8_t) {
   std::memcpy(words, bytes, sizeof *words);
   *words &= ~Word{0} >> (kBitsOfWord - kGroup * width);
 }
 
 template <typename Code>
-STARLING_PART_OF_LOOP void PackBlocks(const std::int32_t* levels, std::int32_t most, unsigned width,
-                                      std::byte* bytes, std::size_t blocks) {
+STARLING_PART_OF_VECTORISED void PackBlocks(const std::int32_t* levels, std::int32_t most,
+                                            unsigned width, std::byte* bytes, std::size_t blocks) {
   constexpr std::size_t kWords = kBlock * sizeof(Code) / sizeof(Word);
   for (; blocks > 0; --blocks, levels += kBlock) {
     Code codes[kBlock];
@@ -106,9 +104,9 @@ STARLING_PART_OF_LOOP void PackBlocks(const std::int32_t* levels, std::int32_t m
 }
 // Returns the largest code.
 template <typename Code>
-STARLING_PART_OF_LOOP std::uint32_t UnpackBlocks(const std::byte* bytes, std::int32_t most,
-                                                 unsigned width, std::int32_t* levels,
-                                                 std::size_t blocks) {
+STARLING_PART_OF_VECTORISED std::uint32_t UnpackBlocks(const std::byte* bytes, std::int32_t most,
+                                                       unsigned width, std::int32_t* levels,
+                                                       std::size_t blocks) {
   constexpr std::size_t kWords = kBlock * sizeof(Code) / sizeof(Word);
   std::uint32_t largest = 0;
   for (; blocks > 0; --blocks, levels += kBlock) {

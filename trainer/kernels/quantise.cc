@@ -27,7 +27,7 @@ inline float Rounded(float value, float inverse) {
 // loops, and make one of both that is five times slower.
 constexpr std::size_t kBlock = 64;
 template <typename Byte, typename ToWord>
-__attribute__((always_inline)) inline void ToBytes(Byte* y, std::size_t n, ToWord to_word) {
+STARLING_PART_OF_VECTORISED void ToBytes(Byte* y, std::size_t n, ToWord to_word) {
   std::int32_t words[kBlock];
   std::size_t i = 0;
   for (; i + kBlock <= n; i += kBlock) {
@@ -77,19 +77,6 @@ STARLING_VECTORISED void ErrorBeyondLoop(const float* x, float inverse, float ra
       }
     }
     for (std::size_t lane = 0; lane < kLanes; ++lane) sums[lane] += double{some[lane]};
-  }
-  for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] = sums[lane];
-}
-
-// `n` is a multiple of kLanes.
-STARLING_VECTORISED void ErrorLoop(const float* x, float inverse, float scale, double* lanes,
-                                   std::size_t n) {
-  double sums[kLanes] = {};  // nothing else can point to these, so they stay in registers
-  for (std::size_t i = 0; i < n; i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const float lost = x[i + lane] - Rounded(x[i + lane], inverse) * scale;
-      sums[lane] += double{lost} * double{lost};
-    }
   }
   for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] = sums[lane];
 }
@@ -199,20 +186,6 @@ void DequantiseInt8(std::span<const std::int8_t> levels, float scale, std::span<
 bool AddInt8(std::span<const std::int8_t> levels, std::span<std::int32_t> sums) {
   STARLING_CHECK(levels.size() == sums.size(), "spans of one call have equal lengths");
   return AddInt8Loop(levels.data(), sums.data(), levels.size()) >= -kLargestInt8;
-}
-
-double Int8Error(std::span<const float> values, float scale) {
-  double lanes[kLanes] = {};
-  const float inverse = 1 / scale;
-  const std::size_t whole = values.size() / kLanes * kLanes;
-  ErrorLoop(values.data(), inverse, scale, lanes, whole);
-  double sum = 0;
-  for (std::size_t i = whole; i < values.size(); ++i) {
-    const float lost = values[i] - Rounded(values[i], inverse) * scale;
-    sum += double{lost} * double{lost};
-  }
-  for (const double lane : lanes) sum += lane;
-  return sum;
 }
 
 float Int8Scale(std::span<const float> values) {

@@ -17,12 +17,10 @@ void QuantiseInt8(std::span<const float> values, float scale, std::span<std::int
 void DequantiseInt8(std::span<const std::int8_t> levels, float scale, std::span<float> values);
 // Adds the levels to `sums`. False if one is -128, which QuantiseInt8 does not make.
 bool AddInt8(std::span<const std::int8_t> levels, std::span<std::int32_t> sums);
-// The sum of the squares of what is lost by rounding.
-double Int8Error(std::span<const float> values, float scale);
-// The scale of the least such sum, or nearly so: Newton's iteration for the best magnitude to clip
-// at (Sakr et al. 2022, "Optimal Clipping and Magnitude-aware Differentiation") on a sample, if
-// what it finds loses less than no clipping does. 0 where all numbers are 0, or so small that a
-// scale could not be divided by.
+// The scale by which the sum of the squares of what is lost is least, or nearly so: Newton's
+// iteration for the best magnitude to clip at (Sakr et al. 2022, "Optimal Clipping and
+// Magnitude-aware Differentiation") on a sample, if what it finds loses less than no clipping does.
+// 0 where all numbers are 0, or so small that a scale could not be divided by.
 float Int8Scale(std::span<const float> values);
 
 // Logarithmic numbers of 8 bits: bit 7 is the sign, and the others say e of 2^(exponent - e / 8);

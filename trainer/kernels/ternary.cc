@@ -19,7 +19,7 @@ struct Words {
 };
 
 // Philox4x32-10 (Salmon et al. 2011) of kBlock counters from `first` on.
-__attribute__((always_inline)) inline Words Draw(const TernaryDraws& draws, std::uint32_t first) {
+STARLING_PART_OF_VECTORISED Words Draw(const TernaryDraws& draws, std::uint32_t first) {
   constexpr std::uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
   constexpr std::uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
   constexpr int kRounds = 10, kHigh = 32;

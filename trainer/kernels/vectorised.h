@@ -9,3 +9,6 @@
 #else
 #define STARLING_VECTORISED
 #endif
+
+// A part of such functions: inlined into each version, and compiled for its instruction set there.
+#define STARLING_PART_OF_VECTORISED __attribute__((always_inline)) inline
