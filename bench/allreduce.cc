@@ -10,7 +10,6 @@
 #include "trainer/collectives/allreduce.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <memory>
@@ -47,20 +46,11 @@ struct Settings {
   double seconds = 0.5;  // of calls for each size
 };
 
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 // Of all threads of this process.
 double CpuSeconds() {
   timespec time = {};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 absl::StatusOr<std::optional<Algorithm>> ParseAlgorithm(const std::string& name) {
@@ -204,11 +194,7 @@ absl::StatusOr<Settings> Parse(int argc, char** argv) {
     } else if (flag == "--seconds") {
       good = absl::SimpleAtod(value, &settings.seconds) && settings.seconds > 0;
     } else if (flag == "--bytes") {
-      settings.sizes.clear();
-      for (const auto one : absl::StrSplit(value, ',')) {
-        settings.sizes.push_back(0);
-        good = good && absl::SimpleAtoi(one, &settings.sizes.back());
-      }
+      good = ParseSizes(value, settings.sizes);
     } else {
       return absl::InvalidArgumentError(
           absl::StrCat(flag, ": no such flag; see bench/allreduce.cc"));

@@ -9,10 +9,10 @@ Product and peers take turns, --repeats times; of each the best repeat counts, a
 0's median time from a barrier to the end of a call. FILE gets a list of objects:
 library, transport, ranks, bytes, gigabytesPerSecond (bytes of the array / time / 1e9), and of the
 product rank 0's cpuSeconds a call, which say what encryption costs on a busy machine too. What is not
-installed is left out, and named. The limit is a program for this one purpose, without views, headers or failures
-(allreduce_limit.cc). --plot draws all of them as SVG. The figures are those of a quiet machine only if it was one, which
-the head line tells; where it is not, --realtime lets whoever is measured go before all other
-processes (chrt; needs root) for these seconds.
+installed is left out, and named. The limit is a program for this one purpose, without views, headers
+or failures (allreduce_limit.cc). --plot draws all of them as SVG. The figures are those of a quiet
+machine only if it was one, which the head line tells; where it is not, --realtime lets whoever is
+measured go before all other processes (chrt; needs root) for these seconds.
 """
 import argparse
 import json
@@ -25,7 +25,6 @@ import tempfile
 
 import harness
 from harness import REPOSITORY, SYSTEM_PYTHON
-
 
 
 class Missing(Exception):
@@ -171,13 +170,15 @@ def show(best, busy, sizes):
               "".join(f"{a / b:13.2f}x" for a, b in zip(plain, encrypted)))
 
 
+def numbers(text):
+    return [int(word) for word in text.split(",")]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", metavar="FILE", help="where the list of figures goes")
     parser.add_argument("--bin", default=os.environ.get("STARLING_BIN", "build/release/bin"),
                         help="folder of the programs")
-    def numbers(text):
-        return [int(word) for word in text.split(",")]
     parser.add_argument("--plot", metavar="FILE", help="where a plot goes, as SVG")
     parser.add_argument("--ranks", type=numbers, default=[2], help="one number or several")
     parser.add_argument("--bytes", type=numbers,

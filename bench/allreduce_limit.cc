@@ -16,18 +16,18 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <new>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "bench/peers.h"
+#include "common/ranges/ranges.h"
 #include "trainer/kernels/span_math.h"
 
 namespace starling::bench {
@@ -39,10 +39,6 @@ struct Settings {
   double seconds = 0.5;  // of calls for each size
   std::vector<std::size_t> sizes;
 };
-
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Processes wait for one another as briefly as they can.
 struct SharedBarrier {
@@ -77,17 +73,6 @@ Number* SharedMapping(std::size_t count) {
   return static_cast<Number*>(memory);
 }
 
-struct Part {
-  std::size_t begin, end;
-  std::size_t size() const { return end - begin; }
-};
-Part PartOf(std::size_t count, int ranks, int index) {
-  const auto at = [&](int i) {
-    return count * static_cast<std::size_t>(i) / static_cast<std::size_t>(ranks);
-  };
-  return {at(index), at(index + 1)};
-}
-
 class Summer {
  public:
   virtual ~Summer() = default;
@@ -105,7 +90,8 @@ class SharedSummer final : public Summer {
       return std::span<float>(arrays_ + room_ * static_cast<std::size_t>(rank) + begin, size);
     };
     shared_.barrier.Wait(ranks_);
-    const Part mine = PartOf(data.size(), ranks_, rank_);
+    const auto mine = ranges::PartOf(data.size(), static_cast<std::size_t>(rank_),
+                                     static_cast<std::size_t>(ranks_));
     for (std::size_t begin = mine.begin; begin < mine.end; begin += kPiece) {
       const std::size_t size = std::min(kPiece, mine.end - begin);
       for (int i = 1; i < ranks_; ++i) kernels::Add(of(i, begin, size), of(0, begin, size));
@@ -133,8 +119,10 @@ class RingSummer final : public Summer {
     const int steps = 2 * (ranks_ - 1);
     const auto part_of = [&](int step, int back) {
       const int index = (rank_ - step - back) % ranks_;
-      const Part part = PartOf(data.size(), ranks_, index < 0 ? index + ranks_ : index);
-      return std::as_writable_bytes(data.subspan(part.begin, part.size()));
+      const auto part =
+          ranges::PartOf(data.size(), static_cast<std::size_t>(index < 0 ? index + ranks_ : index),
+                         static_cast<std::size_t>(ranks_));
+      return std::as_writable_bytes(part.Of(data));
     };
     Cursor out, in;
     while (out.step < steps || in.step < steps) {
@@ -222,8 +210,7 @@ class Measurement {
     for (int left = shared_.calls; left > 0; --left) times.push_back(Timed(data));
     shared_.barrier.Wait(settings_.ranks);
     if (rank_ != 0) return;
-    std::ranges::sort(times);
-    std::printf("{\"bytes\": %zu, \"seconds\": %.9f}\n", bytes, times[times.size() / 2]);
+    std::printf("{\"bytes\": %zu, \"seconds\": %.9f}\n", bytes, Median(std::move(times)));
     std::fflush(stdout);
   }
 
@@ -298,10 +285,7 @@ absl::StatusOr<Settings> Parse(int argc, char** argv) {
     } else if (flag == "--seconds") {
       good = absl::SimpleAtod(value, &settings.seconds) && settings.seconds > 0;
     } else if (flag == "--bytes") {
-      for (const auto one : absl::StrSplit(value, ',')) {
-        settings.sizes.push_back(0);
-        good = good && absl::SimpleAtoi(one, &settings.sizes.back());
-      }
+      good = ParseSizes(value, settings.sizes);
     } else {
       good = false;
     }

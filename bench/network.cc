@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <barrier>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -37,10 +36,6 @@ constexpr Algorithm kAlgorithms[] = {Algorithm::kNaive, Algorithm::kRing,
                                      Algorithm::kHalvingDoubling, Algorithm::kRecursiveDoubling,
                                      Algorithm::kTree};
 constexpr int kRepeats = 3;
-
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Ranks on an emulated network, whose hosts find their cards in a folder of their own.
 class Ranks {

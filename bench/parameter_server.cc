@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -60,15 +59,6 @@ std::vector<Wire> WiresOf(const Settings& settings) {
     return !settings.side.empty() && wire.name != settings.side;
   });
   return wires;
-}
-
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 // Times `once`, after a warm-up; the medians of the stretches.

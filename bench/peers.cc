@@ -8,12 +8,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "trainer/transport/shm_transport.h"
 #include "trainer/transport/tcp_transport.h"
 
@@ -86,6 +89,25 @@ net::FileDescriptor ConnectByHand(int rank, int control) {
 }
 
 }  // namespace
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double Median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+bool ParseSizes(const std::string& text, std::vector<std::size_t>& sizes) {
+  sizes.clear();
+  bool good = true;
+  for (const auto one : absl::StrSplit(text, ',')) {
+    sizes.push_back(0);
+    good = good && absl::SimpleAtoi(one, &sizes.back());
+  }
+  return good;
+}
 
 void WriteLine(int fd, const std::string& line) {
   const std::string text = line + "\n";

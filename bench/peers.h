@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two processes that talk, for measurements: over a transport's mesh, or over a plain TCP socket
-// written by hand, which is the limit that tcp is held against.
+// What measurements share: the clock, the median, sizes of a flag; and two processes that talk:
+// over a transport's mesh, or over a plain TCP socket written by hand, which is the limit that tcp
+// is held against.
 //
 // Whatever goes wrong ends the program with a message: a measurement has nothing to recover.
 #pragma once
@@ -8,6 +9,7 @@
 #include <sched.h>
 
 #include <condition_variable>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -24,6 +26,13 @@
 namespace starling::bench {
 
 inline constexpr transport::Tag kTag{1, 20};
+
+// Seconds of a clock that only goes forward.
+double Now();
+// Of one value or more.
+double Median(std::vector<double> values);
+// "A,B,...", a flag's value. False if one of them is no number.
+bool ParseSizes(const std::string& text, std::vector<std::size_t>& sizes);
 
 inline net::Deadline Soon() { return net::Deadline::After(absl::Seconds(60)); }
 void Require(const absl::Status& status);

@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <barrier>
-#include <chrono>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -47,10 +46,6 @@ const transport::Shaping kNetworks[] = {
     {absl::Milliseconds(5), 125e6},
     {absl::Milliseconds(2), 25e6},
 };
-
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Seconds of the fastest of `repeats` sums by each algorithm for each size, which take turns; and
 // what the ranks have chosen.
