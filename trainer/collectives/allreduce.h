@@ -37,8 +37,9 @@ enum class Algorithm : std::uint8_t {
   kHalvingDoubling = 3,
   kRecursiveDoubling = 4,
   kTree = 5,
-  // In memory that all ranks share (transport::Arena): 2(n-1)/n M bytes are taken from the others'
-  // areas by each, without frames. The order of reduction, and so the bits, are the ring's.
+  // In memory that all ranks share (transport::Arena): 2(n-1)/n M bytes are taken by each from the
+  // others' windows or areas, without frames. The order of reduction, and so the bits, are the
+  // ring's.
   // FAILED_PRECONDITION, at all ranks, where they do not share memory.
   kSharedMemory = 6,
 };

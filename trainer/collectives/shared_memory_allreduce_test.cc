@@ -2,16 +2,23 @@
 // The sum in shared memory, where ranks die, pause, are late, disagree or have no memory. That it
 // is right otherwise, allreduce_test.cc says.
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
+#include <cstring>
 #include <ctime>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +32,7 @@
 #include "trainer/collectives/allreduce.h"
 #include "trainer/testing/child_process.h"
 #include "trainer/testing/transports.h"
+#include "trainer/transport/window.h"
 
 namespace starling::collectives {
 namespace {
@@ -43,11 +51,10 @@ using ::testing::HasSubstr;
 constexpr transport::Tag kTag{1, kFirstBucketChannel};
 
 // Sums up an array of `length` that rank r has filled with r + 1: in an arena if there is one.
-absl::Status SumOnes(transport::Mesh& mesh, std::vector<float>& data, std::size_t length,
-                     net::Deadline deadline = Soon(),
+absl::Status SumOnes(transport::Mesh& mesh, std::span<float> data, net::Deadline deadline = Soon(),
                      std::optional<Algorithm> algorithm = std::nullopt) {
   Workspace workspace;
-  data.assign(length, static_cast<float>(mesh.rank() + 1));
+  std::ranges::fill(data, static_cast<float>(mesh.rank() + 1));
   if (!algorithm) {
     const auto arena = mesh.ShareArena(deadline);
     if (!arena.ok()) return arena.status();
@@ -56,8 +63,15 @@ absl::Status SumOnes(transport::Mesh& mesh, std::vector<float>& data, std::size_
   return Allreduce(*algorithm, {mesh, kTag, deadline, workspace}, data);
 }
 
+absl::Status SumOnes(transport::Mesh& mesh, std::vector<float>& data, std::size_t length,
+                     net::Deadline deadline = Soon(),
+                     std::optional<Algorithm> algorithm = std::nullopt) {
+  data.resize(length);
+  return SumOnes(mesh, std::span(data), deadline, algorithm);
+}
+
 // A matcher a float would take longer than the sums.
-bool AllAre(float value, const std::vector<float>& data) {
+bool AllAre(float value, std::span<const float> data) {
   return std::all_of(data.begin(), data.end(), [=](float one) { return one == value; });
 }
 
@@ -186,6 +200,211 @@ TEST(SharedMemoryAllreduce, WhoWaitsForALateRankSleeps) {
   });
 }
 
+// --- Windows.
+
+constexpr std::size_t kWindowBytes = 4 << 20;
+
+// Ranks of shared memory; those in `with` have a window each.
+struct WindowedRanks {
+  explicit WindowedRanks(int size, unsigned with) : members(Kind::kShm, 0) {
+    for (int rank = 0; rank < size; ++rank) {
+      transport::Options options;
+      options.member = absl::StrCat("member-", rank);
+      if ((with >> rank & 1) != 0) options.window = *transport::Window::Make(kWindowBytes);
+      windows.push_back(options.window);
+      members.Add(options);
+    }
+    meshes = members.OpenAll(1);
+  }
+
+  // An array of `length` at `place` of the rank's window, else in `other`.
+  std::span<float> ArrayOf(int rank, std::size_t length, std::size_t place,
+                           std::vector<float>& other) {
+    other.assign(length, 0);
+    if (windows[rank] == nullptr) return other;
+    return {reinterpret_cast<float*>(windows[rank]->memory().data()) + place, length};
+  }
+
+  Members members;
+  std::vector<std::shared_ptr<const transport::Window>> windows;
+  std::vector<std::unique_ptr<transport::Mesh>> meshes;
+};
+
+absl::Status Sum(Algorithm algorithm, transport::Mesh& mesh, std::span<float> data,
+                 net::Deadline deadline = Soon()) {
+  Workspace workspace;
+  return Allreduce(algorithm, {mesh, kTag, deadline, workspace}, data);
+}
+
+TEST(Windows, SumsHaveTheRingsBitsWhoeverHasOne) {
+  constexpr std::size_t kLengths[] = {0, 1, 4095, 4096, 5000, 65'536, 1'000'003};
+  for (const int ranks : {2, 3, 5}) {
+    for (const unsigned with : {0b11111U, 0b00001U, 0b10110U}) {
+      WindowedRanks group(ranks, with);
+      OnEachRank(ranks, [&](int rank) {
+        std::mt19937 random(static_cast<unsigned>(rank));
+        std::normal_distribution<float> normal;
+        for (const std::size_t length : kLengths) {
+          std::vector<float> ring(length), other;
+          std::ranges::generate(ring, [&] { return normal(random); });
+          const std::span<float> array = group.ArrayOf(rank, length, 3 + length % 7, other);
+          std::ranges::copy(ring, array.begin());
+          ASSERT_EQ(Sum(Algorithm::kRing, *group.meshes[rank], ring), absl::OkStatus());
+          ASSERT_EQ(Sum(Algorithm::kSharedMemory, *group.meshes[rank], array), absl::OkStatus());
+          EXPECT_TRUE(std::ranges::equal(ring, array)) << ranks << " ranks, " << length;
+        }
+      });
+    }
+  }
+}
+
+// Each fills its array anew as soon as its call has returned: were others still at reading it, they
+// would add what belongs to the next call.
+TEST(Windows, ACallReturnsWhenNobodyReadsItsArrayAnyMore) {
+  constexpr std::size_t kLength = 300'000;
+  WindowedRanks group(3, 0b111);
+  OnEachRank(3, [&](int rank) {
+    std::vector<float> other;
+    const std::span<float> array = group.ArrayOf(rank, kLength, 0, other);
+    for (int call = 0; call < 200; ++call) {
+      std::ranges::fill(array, static_cast<float>(rank + call));
+      ASSERT_EQ(Sum(Algorithm::kSharedMemory, *group.meshes[rank], array), absl::OkStatus());
+      const auto sum = static_cast<float>(3 + 3 * call);
+      ASSERT_TRUE(std::ranges::all_of(array, [&](float one) { return one == sum; })) << call;
+    }
+  });
+}
+
+TEST(Windows, AreReadByOthersAndWrittenByNobodyElse) {
+  WindowedRanks group(2, 0b11);
+  OnEachRank(2, [&](int rank) {
+    const std::span<std::byte> mine = group.windows[rank]->memory();
+    mine[77] = static_cast<std::byte>(rank + 1);
+    const auto arena = group.meshes[rank]->ShareArena(Soon());
+    ASSERT_EQ(arena.status(), absl::OkStatus());
+    EXPECT_EQ((*arena)->WindowOf(rank).data(), mine.data());
+    std::vector<float> all;
+    ASSERT_EQ(SumOnes(*group.meshes[rank], all, 1), absl::OkStatus());
+    const std::span<const std::byte> theirs = (*arena)->WindowOf(1 - rank);
+    ASSERT_EQ(theirs.size(), kWindowBytes);
+    EXPECT_EQ(theirs[77], static_cast<std::byte>(2 - rank));
+    void* const page = const_cast<std::byte*>(theirs.data());
+    EXPECT_NE(::mprotect(page, 4096, PROT_READ | PROT_WRITE), 0) << "it cannot be made writable";
+    ASSERT_EQ(SumOnes(*group.meshes[rank], all, 1), absl::OkStatus());
+  });
+  // Nor by who was handed the file.
+  const int file = group.windows[0]->file().get();
+  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), MAP_FAILED);
+  EXPECT_LT(::pwrite(file, "x", 1, 0), 0);
+  EXPECT_NE(::ftruncate(file, 0), 0);
+  EXPECT_NE(::ftruncate(file, 2 * kWindowBytes), 0);
+}
+
+TEST(Windows, AChildOfAForkHasNone) {
+  const auto window = *transport::Window::Make(kWindowBytes);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    (void)::signal(SIGSEGV, SIG_DFL);
+    window->memory()[0] = std::byte{1};
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "it would share the memory";
+  EXPECT_EQ(window->memory()[0], std::byte{0});
+}
+
+TEST(Windows, AnArrayOutsideOfTheWindowIsSummedByCopies) {
+  WindowedRanks group(2, 0b11);
+  OnEachRank(2, [&](int rank) {
+    std::vector<float> array(100'000, 1);
+    ASSERT_EQ(Sum(Algorithm::kSharedMemory, *group.meshes[rank], array), absl::OkStatus());
+    EXPECT_TRUE(AllAre(2, array));
+  });
+}
+
+// Rank 1 of two, played by the test: what it shows of an array of kActedBytes, and when.
+constexpr std::size_t kActedBytes = 16 << 10;
+constexpr int kOffered = 0, kAdded = 1, kTaken = 2;
+void Act(transport::Arena& arena, std::uint64_t place, const std::vector<int>& raises) {
+  const std::uint64_t note[] = {kActedBytes / sizeof(float), place};
+  constexpr std::size_t kNoteAt = transport::Arena::kAreaBytes / 4 - 64;
+  std::memcpy(arena.Area(1).data() + kNoteAt, note, sizeof(note));
+  for (const int which : raises) arena.Raise(which, 1);
+}
+
+absl::Status SumWithActor(const std::function<void(transport::Arena&)>& act,
+                          net::Deadline deadline = Soon()) {
+  WindowedRanks group(2, 0b11);
+  absl::Status ended;
+  OnEachRank(2, [&](int rank) {
+    const auto arena = group.meshes[rank]->ShareArena(Soon());
+    ASSERT_EQ(arena.status(), absl::OkStatus());
+    if (rank == 1) return act(**arena);
+    std::vector<float> other;
+    const auto array = group.ArrayOf(0, kActedBytes / sizeof(float), 0, other);
+    ended = Sum(Algorithm::kSharedMemory, *group.meshes[0], array, deadline);
+  });
+  return ended;
+}
+
+TEST(Windows, ARankThatDoesAllItHasToIsAPartner) {
+  EXPECT_EQ(SumWithActor([](auto& arena) {
+              Act(arena, 0, {kOffered, kAdded, kTaken});
+            }),
+            absl::OkStatus());
+}
+
+TEST(Windows, ForgedPlacesAreRefusedAndNotRead) {
+  const std::uint64_t places[] = {kWindowBytes, kWindowBytes - kActedBytes + 1,
+                                  ~std::uint64_t{0} - kActedBytes, ~std::uint64_t{1}};
+  for (const std::uint64_t place : places) {
+    const absl::Status ended = SumWithActor([&](auto& arena) {
+      Act(arena, place, {kOffered, kAdded, kTaken});
+    });
+    EXPECT_EQ(ended.code(), absl::StatusCode::kInternal) << place;
+    EXPECT_THAT(ended.message(),
+                HasSubstr("rank 1 shows an array that does not lie in its window"));
+  }
+}
+
+TEST(Windows, ARankThatHasNotTakenIsWaitedFor) {
+  const absl::Status ended = SumWithActor(
+      [](auto& arena) {
+        Act(arena, 0, {kOffered, kAdded});
+      },
+      net::Deadline::After(absl::Milliseconds(50)));
+  EXPECT_EQ(ended.code(), absl::StatusCode::kDeadlineExceeded) << ended;
+}
+
+// As one that was paused and wakes: the other has raised all counters and given up since, and what
+// was read of its window may be what it computes now.
+TEST(Windows, WhatWasReadOfARankThatGaveUpIsNoSum) {
+  const auto act = [](auto& arena) {
+    arena.GiveUp();
+    Act(arena, 0, {kOffered, kAdded, kTaken});
+  };
+  // The other does not leave, as it would, so there is nobody to name.
+  EXPECT_EQ(SumWithActor(act, net::Deadline::After(absl::Milliseconds(50))).code(),
+            absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(Windows, WhoEndsACallBeforeItsTimeGivesUp) {
+  WindowedRanks group(2, 0b11);
+  OnEachRank(2, [&](int rank) {
+    const auto arena = group.meshes[rank]->ShareArena(Soon());
+    ASSERT_EQ(arena.status(), absl::OkStatus());
+    EXPECT_FALSE((*arena)->AnyGaveUp());
+    if (rank == 1) return;
+    std::vector<float> other;
+    const auto array = group.ArrayOf(0, 100'000, 0, other);
+    EXPECT_FALSE(Sum(Algorithm::kSharedMemory, *group.meshes[0], array,
+                     net::Deadline::After(absl::Milliseconds(20)))
+                     .ok());
+    EXPECT_TRUE((*arena)->AnyGaveUp());
+  });
+}
+
 // --- What goes wrong.
 
 TEST(SharedMemoryAllreduce, LengthsThatDifferAreAnErrorNotACorruption) {
@@ -254,8 +473,10 @@ TEST(SharedMemoryAllreduce, WhoLeavesInOrderIsNotWaitedFor) {
 
 // --- Processes.
 
-transport::Options OptionsOf(const std::string& member) {
+transport::Options OptionsOf(const std::string& member,
+                             std::shared_ptr<const transport::Window> window = nullptr) {
   transport::Options options;
+  options.window = std::move(window);
   options.member = member;
   options.job = "job-a";
   options.secret = "secret of the tests";
@@ -280,13 +501,20 @@ absl::StatusOr<std::unique_ptr<transport::Mesh>> Join(transport::Transport& tran
   return transport.Open(view, peers, rank, Soon(), nullptr);
 }
 
-// In a child: sums up in view after view, until each ends, and tells the test how it did.
-int SumForEver(const std::string& member, int control) {
+// In a child: sums up in view after view, until each ends, and tells the test how it did. Its
+// arrays lie in a window if it is `windowed`.
+int SumForEver(const std::string& member, bool windowed, int control) {
+  constexpr std::size_t kMost = 1 << 20;
+  std::shared_ptr<transport::Window> window;
+  if (windowed) window = *transport::Window::Make(kMost * sizeof(float));
   const auto transport =
-      transport::OpenMixedTransport(net::Address{"127.0.81.5", 0}, OptionsOf(member));
+      transport::OpenMixedTransport(net::Address{"127.0.81.5", 0}, OptionsOf(member, window));
   if (!transport.ok()) return 2;
   WriteLine(control, (*transport)->address());
-  std::vector<float> data;
+  std::vector<float> heap(windowed ? 0 : kMost);
+  const std::span<float> memory =
+      windowed ? std::span(reinterpret_cast<float*>(window->memory().data()), kMost)
+               : std::span(heap);
   while (true) {
     const std::string line = ReadLine(control);
     if (line.empty()) return 0;
@@ -296,14 +524,14 @@ int SumForEver(const std::string& member, int control) {
     absl::Status ended;
     for (int call = 0; ended.ok(); ++call) {
       const std::size_t magnitude = std::size_t{1} << random() % 21;
-      const std::size_t length = random() % magnitude;
-      ended = SumOnes(**mesh, data, length);
+      const std::span<float> data = memory.first(random() % magnitude);
+      ended = SumOnes(**mesh, data);
       if (!ended.ok()) break;
       if (!AllAre(SumOfRanks((*mesh)->size()), data)) return 4;
       if (call == 20) WriteLine(control, "warm");
     }
     if ((*mesh)->status().ok()) return 5;
-    data.assign(data.size(), 0);  // still ours
+    std::ranges::fill(memory, 0.0F);  // still ours
     WriteLine(control,
               absl::StrCat("lost ", absl::StrJoin(transport::UnreachableRanks(ended), ",")));
   }
@@ -318,11 +546,13 @@ bool AnyArenaIsMapped() {
 // The members of a job, processes all; the test is none of them.
 class Cluster {
  public:
-  explicit Cluster(int size) {
+  // Those in `windowed` have windows.
+  explicit Cluster(int size, unsigned windowed) {
     for (int i = 0; i < size; ++i) {
       const std::string name = absl::StrCat("member-", i);
-      children_.push_back(
-          std::make_unique<Child>([name](int control) { return SumForEver(name, control); }));
+      const bool has = (windowed >> i & 1) != 0;
+      children_.push_back(std::make_unique<Child>(
+          [name, has](int control) { return SumForEver(name, has, control); }));
       names_.push_back(absl::StrCat(name, "=", children_.back()->Read()));
     }
   }
@@ -351,8 +581,8 @@ class Cluster {
 TEST(SharedMemoryProcesses, ADeathAtAnyInstantEndsTheSumEverywhereAndTheNextViewIsClean) {
   std::mt19937 random(11);
   for (int ranks = 2; ranks <= 5; ++ranks) {
-    for (int round = 0; round < 4; ++round) {
-      Cluster cluster(ranks);
+    for (const unsigned windowed : {0U, ~0U, ~0U, 0b01010U}) {
+      Cluster cluster(ranks, windowed);
       while (cluster.size() > 1) {
         ASSERT_NO_FATAL_FAILURE(cluster.OpenView());
         const int victim = static_cast<int>(random() % static_cast<unsigned>(cluster.size()));
@@ -371,9 +601,10 @@ TEST(SharedMemoryProcesses, ADeathAtAnyInstantEndsTheSumEverywhereAndTheNextView
   EXPECT_FALSE(AnyArenaIsMapped());
 }
 
-TEST(SharedMemoryProcesses, ARankPausedInASumWakesIntoADeadViewOnly) {
-  Cluster cluster(3);
+void PauseOne(unsigned windowed, int microseconds) {
+  Cluster cluster(3, windowed);
   ASSERT_NO_FATAL_FAILURE(cluster.OpenView());
+  std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
   cluster[1].Signal(SIGSTOP);
   cluster[1].WaitUntilStopped();
   // What the coordinator does with a silent member: the others go on without it.
@@ -384,6 +615,66 @@ TEST(SharedMemoryProcesses, ARankPausedInASumWakesIntoADeadViewOnly) {
   EXPECT_THAT(cluster[1].Read(), HasSubstr("lost"));
   cluster.Forget(2);
   ASSERT_NO_FATAL_FAILURE(cluster.OpenView());
+}
+
+// Who survives fills its array with zeros as soon as the view has ended: with a window, the paused
+// rank may read them, and must not take them for a sum (it would end by itself, with 4).
+TEST(SharedMemoryProcesses, ARankPausedInASumWakesIntoADeadViewOnly) {
+  for (int round = 0; round < 12; ++round) {
+    ASSERT_NO_FATAL_FAILURE(PauseOne(round % 3 == 0 ? 0U : ~0U, 311 * round)) << round;
+  }
+}
+
+// One rank has no address space left for the other's window: both work by copies.
+TEST(SharedMemoryProcesses, AWindowThatARankCannotMapIsUsedByNobody) {
+  const auto body = [](const std::string& member, bool limited) {
+    return [=](int control) {
+      constexpr std::size_t kBytes = 512 << 20;
+      const auto window = transport::Window::Make(limited ? 1 << 20 : kBytes);
+      if (!window.ok()) return 2;
+      const auto transport =
+          transport::OpenMixedTransport(net::Address{"127.0.81.5", 0}, OptionsOf(member, *window));
+      if (!transport.ok()) return 3;
+      WriteLine(control, (*transport)->address());
+      const auto mesh = Join(**transport, ReadLine(control));
+      if (!mesh.ok()) return 4;
+      if (limited) {
+        std::ifstream statm("/proc/self/statm");
+        rlim_t pages = 0;
+        statm >> pages;
+        const rlim_t room = pages * 4096 + kBytes / 2;
+        const rlimit most = {room, room};
+        (void)::setrlimit(RLIMIT_AS, &most);
+      }
+      const auto arena = (*mesh)->ShareArena(Soon());
+      if (!arena.ok() || *arena == nullptr) return 5;
+      const bool usable = !(*arena)->WindowOf((*mesh)->rank()).empty();
+      if (usable != limited) return 6;  // the small one of the limited rank is mapped by the other
+      const std::span array(reinterpret_cast<float*>((*window)->memory().data()), 100'000);
+      if (!SumOnes(**mesh, array).ok() || !AllAre(3, array)) return 7;
+      return 0;
+    };
+  };
+  Child first(body("a", true));
+  Child second(body("b", false));
+  const std::string peers = absl::StrCat("a=", first.Read(), " b=", second.Read());
+  first.Write("1 0 " + peers);
+  second.Write("1 1 " + peers);
+  EXPECT_EQ(first.Wait(), 0);
+  EXPECT_EQ(second.Wait(), 0);
+}
+
+TEST(SharedMemoryProcesses, WhereThereIsNoRoomForAWindowThatIsSaid) {
+  Child limited([](int) {
+    (void)::signal(SIGXFSZ, SIG_IGN);
+    const rlimit none = {4096, 4096};
+    (void)::setrlimit(RLIMIT_FSIZE, &none);
+    return transport::Window::Make(kWindowBytes).status().code() ==
+                   absl::StatusCode::kResourceExhausted
+               ? 0
+               : 1;
+  });
+  EXPECT_EQ(limited.Wait(), 0);
 }
 
 TEST(SharedMemoryProcesses, WithoutMemoryForAnArenaTheySumUpInFrames) {

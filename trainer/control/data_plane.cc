@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/control/data_plane.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "api/spec/quantity.h"
 #include "common/net/ports.h"
@@ -58,7 +60,8 @@ bool Encrypts(const v1alpha1::TrainingJobSpec& spec) {
 
 absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
     const Options& options, const v1alpha1::TrainingJobSpec& spec, const std::string& secret,
-    const transport::Spin& spin, bool share_memory) {
+    const transport::Spin& spin, bool share_memory,
+    std::shared_ptr<const transport::Window> window) {
   transport::Options mine;
   mine.member = NameOf(options.self());
   mine.job = options.job_uid;
@@ -68,6 +71,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   mine.datagrams = spec.data_plane().protocol() == v1alpha1::DATA_PLANE_PROTOCOL_UDP;
   ASSIGN_OR_RETURN(mine.shaping, ShapingOf(spec, options.job_dir));
   mine.share_memory = share_memory && !mine.shaping.enabled();
+  mine.window = std::move(window);
   return transport::OpenMixedTransport({.host = options.address, .port = net::kDataPort}, mine);
 }
 

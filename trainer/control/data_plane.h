@@ -24,9 +24,11 @@ bool Encrypts(const v1alpha1::TrainingJobSpec& spec);
 
 // Members of one machine share memory where they can (for each pair that shows when they connect),
 // if they may (`share_memory`) and no network is emulated between them. Whether links over TCP are
-// encrypted, the spec says. `secret` is the job's data-plane key.
+// encrypted, the spec says. `secret` is the job's data-plane key. Members of this machine may read
+// `window`, if there is one.
 absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
     const Options& options, const v1alpha1::TrainingJobSpec& spec, const std::string& secret,
-    const transport::Spin& spin, bool share_memory);
+    const transport::Spin& spin, bool share_memory,
+    std::shared_ptr<const transport::Window> window = nullptr);
 
 }  // namespace starling::control

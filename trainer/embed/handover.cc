@@ -54,7 +54,14 @@ Handover::Handover(Description description, const data::Batches& batches, bool r
       batches_(batches),
       reproducible_(reproducible) {
   const std::vector<engine::Bucket>& buckets = declaration().buckets;
-  gradients_.resize(buckets.empty() ? 0 : static_cast<std::size_t>(buckets.back().end));
+  own_gradients_.resize(buckets.empty() ? 0 : static_cast<std::size_t>(buckets.back().end));
+  gradients_ = own_gradients_;
+}
+
+bool Handover::PlaceGradients(std::span<float> memory) {
+  gradients_ = memory;
+  own_gradients_ = {};
+  return true;
 }
 
 bool Handover::Ending() const { return ended_ || interrupted_below_ == kAllViews; }
@@ -318,7 +325,7 @@ void Handover::Applied(std::int64_t /*step*/, const worker::StepOutcome& outcome
   if (held_ != Held::kReduced) {
     // No portion of this step was the program's, but the update is. It comes to reduce as always,
     // and may write its zeros over the sum until then.
-    const std::vector<float> sum = gradients_;
+    const std::vector<float> sum(gradients_.begin(), gradients_.end());
     Offer({});
     while (held_ != Held::kReduced && !Ending()) changed_.Wait(mutex_);
     Withdraw();

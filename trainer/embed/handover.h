@@ -125,6 +125,7 @@ class Handover final : public workload::Workload, public worker::OwnLoop {
   // The worker's side: workload::Workload.
   std::span<float> parameters() override { return {}; }
   std::span<float> gradients() override { return gradients_; }
+  bool PlaceGradients(std::span<float> memory) override;  // before the first step
   absl::StatusOr<workload::Sums> Compute(std::span<const std::int64_t> samples,
                                          const workload::Client& client) override;
   absl::StatusOr<workload::Sums> Evaluate(std::int64_t begin, std::int64_t end) override;
@@ -170,7 +171,8 @@ class Handover final : public workload::Workload, public worker::OwnLoop {
   const bool copied_;  // some of it
   const data::Batches batches_;
   const bool reproducible_;
-  std::vector<float> gradients_;
+  std::vector<float> own_gradients_;  // where they lie unless they were placed
+  std::span<float> gradients_;
 
   mutable sync::Mutex mutex_;
   sync::Condition changed_;

@@ -732,6 +732,9 @@ TEST_F(MistakeTest, BucketsMetricsAndWeightsThatThereAreNotAreRefused) {
 }
 
 TEST_F(MistakeTest, BucketsThatWereNotReadyCountAsZero) {
+  std::vector<float> memory(handover_.gradients().size());
+  ASSERT_TRUE(handover_.PlaceGradients(memory));
+  ASSERT_EQ(handover_.gradients().data(), memory.data());
   Offer();
   std::ranges::fill(handover_.gradients(), 9.0F);
   EXPECT_TRUE(handover_.Ready(1).ok());

@@ -26,6 +26,7 @@
 #include "trainer/timeline/recorder.h"
 #include "trainer/transport/mixed_transport.h"
 #include "trainer/worker/intake.h"
+#include "trainer/worker/make_exchange.h"
 #include "trainer/worker/numeric_environment.h"
 #include "trainer/worker/view_links.h"
 
@@ -142,11 +143,12 @@ absl::Status Process::Start() {
   absl::StripAsciiWhitespace(&secret);
   ASSIGN_OR_RETURN(parts.storage, checkpoint::OpenJobPlace(parts.spec.checkpoint().uri(),
                                                            options.job_uid, options.job_dir));
-  ASSIGN_OR_RETURN(parts.transport,
-                   control::OpenTransport(options, parts.spec, secret, spin, share_memory));
   batches_.emplace(description.samples, parts.spec.dataset().global_batch_size(),
                    static_cast<std::uint64_t>(parts.spec.seed()));
   auto handover = std::make_unique<Handover>(description, *batches_, parts.spec.reproducible());
+  if (share_memory) window_ = worker::PlaceGradients(parts.spec, *handover);
+  ASSIGN_OR_RETURN(parts.transport, control::OpenTransport(options, parts.spec, secret, spin,
+                                                           share_memory, window_));
   ASSIGN_OR_RETURN(parts.worker, worker::Worker::Create(
                                      {.spec = parts.spec,
                                       .job_uid = options.job_uid,

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/embed/handover.h"
+#include "trainer/transport/window.h"
 
 namespace starling::embed {
 
@@ -77,6 +78,7 @@ class Process {
 
   std::unique_ptr<Parts> parts_;  // null when everything has ended
   std::optional<data::Batches> batches_;
+  std::shared_ptr<const transport::Window> window_;  // where gradients lie, perhaps
   std::unique_ptr<Handover> handover_;
   std::thread thread_;
   mutable sync::Mutex mutex_;

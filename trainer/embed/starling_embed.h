@@ -134,7 +134,8 @@ int starling_start(starling_run* run);
  * next call says that all copies hold it. Never without a part that is STARLING_COPIED. */
 int starling_next(starling_run* run, starling_step* step);
 /* The buckets, one after another. They are the caller's from starling_next to starling_reduce, but
- * for those that are ready, and again from a STARLING_COMMITTED to the next starling_next. */
+ * for those that are ready, and again from a STARLING_COMMITTED to the next starling_next. A child
+ * of a fork does not have them. */
 int starling_gradients(starling_run* run, float** data, int64_t* elements);
 /* This bucket holds the gradients of the mean loss over this member's samples, times its weight. */
 int starling_ready(starling_run* run, int64_t bucket);

@@ -69,6 +69,9 @@ class Engine {
   // Of the last ComputeGradients: the gradient of the summed loss. Others may use the memory
   // between two calls: the exchange sums in place.
   virtual std::span<float> gradients() = 0;
+  // From now on they lie in `memory`, which has as many floats and outlives this. False: they stay
+  // where they are.
+  virtual bool PlaceGradients(std::span<float> /*memory*/) { return false; }
   // Consecutive, from the last layer to the first: together they cover the gradients once.
   virtual std::span<const Bucket> buckets() const = 0;
 

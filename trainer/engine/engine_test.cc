@@ -358,6 +358,22 @@ TEST(TorchEngine, GradientsDoNotPileUpOverCalls) {
   EXPECT_TRUE(std::ranges::equal(first, engine->gradients()));
 }
 
+TEST(TorchEngine, GradientsAreMadeWhereTheyArePlaced) {
+  const auto placed = Make(SmallMlp());
+  const auto plain = Make(SmallMlp());
+  std::vector<float> memory(plain->gradients().size(), -1);
+  const std::vector<float> features = Features(8);
+  const std::vector<int64_t> labels = {1, 0};
+  ASSERT_TRUE(placed->ComputeGradients(features, labels, nullptr).ok());  // also between two calls
+
+  ASSERT_TRUE(placed->PlaceGradients(memory));
+  ASSERT_TRUE(placed->ComputeGradients(features, labels, nullptr).ok());
+  ASSERT_TRUE(plain->ComputeGradients(features, labels, nullptr).ok());
+
+  EXPECT_EQ(placed->gradients().data(), memory.data());
+  EXPECT_TRUE(std::ranges::equal(plain->gradients(), memory));
+}
+
 TEST(TorchEngine, NoSamplesGiveZeroGradientsAndEveryBucket) {
   const auto engine = Make(SmallMlp());
   ASSERT_TRUE(engine->ComputeGradients(Features(4), std::vector<int64_t>{1}, nullptr).ok());

@@ -86,6 +86,14 @@ class TorchEngine final : public Engine {
   std::span<const Tensor> tensors() const override { return tensors_; }
   std::span<float> parameters() override { return Span(flat_parameters_); }
   std::span<float> gradients() override { return Span(flat_gradients_); }
+  bool PlaceGradients(std::span<float> memory) override {
+    flat_gradients_ =
+        at::from_blob(memory.data(), {static_cast<int64_t>(memory.size())}, at::kFloat);
+    for (size_t i = 0; i < views_.size(); ++i) {
+      if (views_[i].requires_grad()) views_[i].mutable_grad() = GradientOf(TensorOf(i));
+    }
+    return true;
+  }
   std::span<const Bucket> buckets() const override { return buckets_; }
 
   absl::StatusOr<BatchSums> ComputeGradients(std::span<const float> features,
@@ -342,6 +350,10 @@ class TorchEngine final : public Engine {
     }
   }
 
+  at::Tensor GradientOf(const Tensor& tensor) const {
+    return flat_gradients_.narrow(0, tensor.offset, tensor.size).view(tensor.shape);
+  }
+
   void AddView(const Tensor& tensor) {
     at::Tensor view =
         flat_parameters_.narrow(0, tensor.offset, tensor.size).view(tensor.shape).detach();
@@ -351,7 +363,7 @@ class TorchEngine final : public Engine {
       return;
     }
     view.set_requires_grad(true);
-    view.mutable_grad() = flat_gradients_.narrow(0, tensor.offset, tensor.size).view(tensor.shape);
+    view.mutable_grad() = GradientOf(tensor);
     auto node = torch::autograd::impl::grad_accumulator(view);
     node->add_post_hook(std::make_unique<AccumulatedHook>(&on_parameter_, views_.size()));
     accumulators_.push_back(std::move(node));

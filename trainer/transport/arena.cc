@@ -13,6 +13,7 @@ struct Arena::Counters {
   };
   Line counter[kCounters];
   alignas(64) std::atomic<std::uint32_t> sleeps{0};
+  std::atomic<bool> gave_up{false};
 };
 
 namespace {
@@ -43,6 +44,29 @@ Arena::Counters& Arena::Of(int rank) const {
 
 std::span<std::byte> Arena::Area(int rank) const {
   return {memory_.data() + 4 * kPage + static_cast<std::size_t>(rank) * kAreaBytes, kAreaBytes};
+}
+
+void Arena::UseWindows(std::span<const std::byte> own, std::vector<SealedMemory> others) {
+  mapped_ = std::move(others);
+  for (std::size_t rank = 0; rank < mapped_.size(); ++rank) {
+    windows_[rank] = {mapped_[rank].data(), mapped_[rank].size()};
+  }
+  windows_[static_cast<std::size_t>(rank_)] = own;
+}
+
+// The fences keep what follows GiveUp behind it, and what comes before AnyGaveUp before it: who has
+// read what was written after GiveUp sees that it was called.
+void Arena::GiveUp() {
+  Of(rank_).gave_up.store(true, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+bool Arena::AnyGaveUp() const {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int rank = 0; rank < size_; ++rank) {
+    if (Of(rank).gave_up.load(std::memory_order_relaxed)) return true;
+  }
+  return false;
 }
 
 std::uint64_t Arena::Own(int which) const {

@@ -84,7 +84,8 @@ class Mesh {
   // Memory that all ranks share, and with it faster collectives; the same arena in every call. Null
   // at every rank where some of them cannot share any: they are on several machines or in several
   // pods, a network is emulated, or the system's limits leave no room. The first call of a view is
-  // a collective: all ranks make it, at the same place among their transfers.
+  // a collective: all ranks make it, at the same place among their transfers. It shows the ranks
+  // one another's windows, too.
   virtual absl::StatusOr<Arena*> ShareArena(net::Deadline /*deadline*/) { return nullptr; }
 
   // Thread-safe. The WaitAny that runs, or else the next, returns nothing if it has nothing to

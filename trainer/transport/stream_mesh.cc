@@ -74,7 +74,8 @@ StreamMesh::StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
       shaping_(options.shaping),
       spin_(AllowedSpin(options.spin,
                         1 + static_cast<int>(std::count(near_.begin(), near_.end(), true)),
-                        CoresHere())) {
+                        CoresHere())),
+      window_(options.window) {
   shaper = Shaper(options.shaping, std::move(card));
   early_allowance = options.max_early_bytes;
   LinkOwner& owner = *this;

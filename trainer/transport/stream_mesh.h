@@ -96,12 +96,17 @@ class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
   void RingBell(int rank) override;
   void CountShared(int rank, std::size_t sent, std::size_t received) override;
   absl::Status SleepUntilRung(absl::FunctionRef<int()> laggard, net::Deadline deadline);
+  // Tells each rank its word of `mine`, and returns what each tells this one; all ranks call it.
+  absl::StatusOr<std::vector<std::uint64_t>> Tell(std::vector<std::uint64_t> mine,
+                                                  std::uint64_t round, net::Deadline deadline);
   // Whether every rank's `mine` is true; all ranks call it.
   absl::StatusOr<bool> AllAgree(bool mine, std::uint64_t round, net::Deadline deadline);
   absl::StatusOr<bool> MakeArena(net::Deadline deadline);
   bool PassArena(const net::FileDescriptor& file);
   bool TakeArena();
   void UseArena(SealedMemory memory);
+  absl::Status ShareWindows(net::Deadline deadline);
+  SealedMemory TakeWindow(int peer, std::uint64_t bytes);
 
   Ticket NewTicket(int peer, bool receive, std::size_t bytes);
   Transfer& At(Ticket ticket);
@@ -134,6 +139,7 @@ class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
   const std::vector<bool> datagrams_;  // by rank
   const Shaping shaping_;
   const absl::Duration spin_;
+  const std::shared_ptr<const Window> window_;  // null: none
   std::vector<std::unique_ptr<TrafficCounter>> counters_;
   std::vector<std::unique_ptr<Link>> links_;  // by rank; null for our own
   std::deque<Transfer> transfers_;            // [first_ticket_, first_ticket_ + size)

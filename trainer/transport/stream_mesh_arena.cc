@@ -2,6 +2,7 @@
 // The arena of a mesh over streams: how its ranks agree on one, and how they wait in it.
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,24 +40,36 @@ absl::StatusOr<Arena*> StreamMesh::ShareArena(net::Deadline deadline) {
       ASSIGN_OR_RETURN(made, MakeArena(deadline));
       ASSIGN_OR_RETURN(made, AllAgree(made, 2, deadline));
     }
-    if (!made) arena_.emplace(nullptr);
+    if (made) {
+      RETURN_IF_ERROR(ShareWindows(deadline));
+    } else {
+      arena_.emplace(nullptr);
+    }
   }
   return arena_->get();
 }
 
-absl::StatusOr<bool> StreamMesh::AllAgree(bool mine, std::uint64_t round, net::Deadline deadline) {
+absl::StatusOr<std::vector<std::uint64_t>> StreamMesh::Tell(std::vector<std::uint64_t> mine,
+                                                            std::uint64_t round,
+                                                            net::Deadline deadline) {
   const Tag tag{round, kArenaChannel};
-  const std::array<std::byte, 1> said = {static_cast<std::byte>(mine)};
-  std::vector<std::array<std::byte, 1>> heard(members_.size(), said);
+  std::vector<std::uint64_t> heard = mine;
   std::vector<Ticket> tickets;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank_) continue;
-    tickets.push_back(PostReceive(peer, tag, heard[peer]));
-    tickets.push_back(PostSend(peer, tag, said));
+    tickets.push_back(
+        PostReceive(peer, tag, std::as_writable_bytes(std::span(&heard[peer], std::size_t{1}))));
+    tickets.push_back(PostSend(peer, tag, std::as_bytes(std::span(&mine[peer], std::size_t{1}))));
   }
   for (const Ticket ticket : tickets) RETURN_IF_ERROR(Wait(ticket, deadline));
-  return std::all_of(heard.begin(), heard.end(),
-                     [](const auto& one) { return one[0] == std::byte{1}; });
+  return heard;
+}
+
+absl::StatusOr<bool> StreamMesh::AllAgree(bool mine, std::uint64_t round, net::Deadline deadline) {
+  ASSIGN_OR_RETURN(
+      const std::vector<std::uint64_t> heard,
+      Tell(std::vector<std::uint64_t>(members_.size(), mine ? 1 : 0), round, deadline));
+  return std::all_of(heard.begin(), heard.end(), [](std::uint64_t one) { return one == 1; });
 }
 
 absl::StatusOr<bool> StreamMesh::MakeArena(net::Deadline deadline) {
@@ -106,6 +119,50 @@ bool StreamMesh::TakeArena() {
 void StreamMesh::UseArena(SealedMemory memory) {
   ArenaOwner& owner = *this;
   arena_.emplace(std::make_unique<Arena>(std::move(memory), rank_, size(), owner));
+}
+
+// Each rank passes its window's file to the others and tells them how large it is; then it hears
+// who could map it.
+absl::Status StreamMesh::ShareWindows(net::Deadline deadline) {
+  std::vector<std::uint64_t> bytes(members_.size(), 0);
+  if (window_ != nullptr) {
+    Drive drive(*this);
+    for (int peer = 0; peer < size(); ++peer) {
+      Stream* const stream = peer == rank_ ? nullptr : links_[peer]->stream();
+      if (stream != nullptr && stream->PassFile(window_->file())) {
+        bytes[peer] = window_->memory().size();
+      }
+    }
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::uint64_t> offered, Tell(std::move(bytes), 3, deadline));
+  std::vector<SealedMemory> windows(members_.size());
+  std::vector<std::uint64_t> mapped(members_.size(), 1);  // this rank sees its own
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) continue;
+    windows[peer] = TakeWindow(peer, offered[peer]);
+    mapped[peer] = windows[peer].data() != nullptr ? 1 : 0;
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::uint64_t> seen, Tell(std::move(mapped), 4, deadline));
+  const bool by_all =
+      std::all_of(seen.begin(), seen.end(), [](std::uint64_t one) { return one == 1; });
+  std::span<const std::byte> own;
+  if (window_ != nullptr && by_all) own = window_->memory();
+  (*arena_)->UseWindows(own, std::move(windows));
+  return absl::OkStatus();
+}
+
+// None if the peer offers none, or it cannot be mapped.
+SealedMemory StreamMesh::TakeWindow(int peer, std::uint64_t bytes) {
+  if (bytes == 0) return {};
+  Drive drive(*this);
+  Stream* const stream = links_[peer]->stream();
+  const net::FileDescriptor file = stream == nullptr ? net::FileDescriptor() : stream->TakeFile();
+  if (!file.valid()) return {};
+  auto memory = SealedMemory::Map(file, bytes, SealedMemory::Others::kRead);
+  if (memory.ok()) return *std::move(memory);
+  log::Warning("sums of this machine's ranks take a copy more",
+               {{"peer", members_[peer].member}, {"error", memory.status().ToString()}});
+  return {};
 }
 
 absl::Status StreamMesh::AwaitRanks(absl::FunctionRef<int()> laggard, Patience patience,

@@ -27,6 +27,7 @@
 #include "trainer/transport/mesh.h"
 #include "trainer/transport/shaping.h"
 #include "trainer/transport/spin.h"
+#include "trainer/transport/window.h"
 
 namespace starling::transport {
 
@@ -57,6 +58,8 @@ struct Options {
   Spin spin;                               // of a waiting thread, before it sleeps
   std::size_t max_early_bytes = 64 << 20;  // frames of a mesh that came before their receive
   Shaping shaping;
+  // What ranks on this machine may read; null: nothing.
+  std::shared_ptr<const Window> window;
 };
 
 // Thread-safe.

@@ -29,6 +29,7 @@
 #include "trainer/transport/mixed_transport.h"
 #include "trainer/worker/failing_workload.h"
 #include "trainer/worker/intake.h"
+#include "trainer/worker/make_exchange.h"
 #include "trainer/worker/numeric_environment.h"
 #include "trainer/worker/view_links.h"
 #include "trainer/worker/worker.h"
@@ -128,12 +129,13 @@ namespace {
         intake.UpdateMetrics();
       });
   if (!endpoint.ok()) Fail(kFailed, endpoint.status());
-  auto transport = control::OpenTransport(options, *spec, *secret, *spin, *share_memory);
-  if (!transport.ok()) Fail(kFailed, transport.status());
   const absl::StatusOr<std::unique_ptr<workload::Workload>> workload = (*open)();
   // Data that lie elsewhere may be read by the next try.
   if (!workload.ok())
     Fail(absl::IsUnavailable(workload.status()) ? kFailed : kBadInput, workload.status());
+  const auto window = *share_memory ? PlaceGradients(*spec, **workload) : nullptr;
+  auto transport = control::OpenTransport(options, *spec, *secret, *spin, *share_memory, window);
+  if (!transport.ok()) Fail(kFailed, transport.status());
   const auto failpoint = control::FailpointOf(options);
   if (!failpoint.ok()) Fail(kBadInput, failpoint.status());
   control::Failpoints failpoints(*failpoint, control::DeedOf(*failpoint));

@@ -2,9 +2,11 @@
 #include "trainer/worker/make_exchange.h"
 
 #include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "common/log/log.h"
 #include "common/status/macros.h"
 #include "trainer/client/compressor_options.h"
 #include "trainer/compression/codec.h"
@@ -43,6 +45,27 @@ absl::StatusOr<std::unique_ptr<exchange::Exchange>> MakeExchange(
   options.tune_buckets = tune;
   options.compressor = client::CompressorOptionsOf(spec, declaration);
   return exchange::NewAllReduceExchange(sizes, options);
+}
+
+std::shared_ptr<const transport::Window> PlaceGradients(const v1alpha1::TrainingJobSpec& spec,
+                                                        workload::Workload& workload) {
+  const v1alpha1::Exchange& exchange = spec.exchange();
+  const bool as_they_are =
+      spec.compression().codec().kind_case() == v1alpha1::Codec::KIND_NOT_SET ||
+      spec.compression().codec().has_identity();
+  if (exchange.has_none() || exchange.has_parameter_server() || spec.reproducible() ||
+      !as_they_are || exchange.all_reduce().algorithm() > v1alpha1::ALL_REDUCE_ALGORITHM_AUTO) {
+    return nullptr;
+  }
+  const std::size_t floats = workload.gradients().size();
+  auto window = transport::Window::Make(floats * sizeof(float));
+  if (!window.ok()) {
+    log::Warning("sums of this machine's workers take a copy more",
+                 {{"error", window.status().ToString()}});
+    return nullptr;
+  }
+  const std::span<float> memory(reinterpret_cast<float*>((*window)->memory().data()), floats);
+  return workload.PlaceGradients(memory) ? *std::move(window) : nullptr;
 }
 
 }  // namespace starling::worker

@@ -36,6 +36,7 @@ class Regression final : public Workload {
 
   std::span<float> parameters() override { return engine_->parameters(); }
   std::span<float> gradients() override { return engine_->gradients(); }
+  bool PlaceGradients(std::span<float> memory) override { return engine_->PlaceGradients(memory); }
   absl::StatusOr<Sums> Compute(std::span<const std::int64_t> samples,
                                const Client& client) override;
   absl::StatusOr<Sums> Evaluate(std::int64_t begin, std::int64_t end) override;

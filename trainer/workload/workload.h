@@ -128,6 +128,9 @@ class Workload {
   // Of the last Compute: the gradient of the summed loss. Others may use the memory between two
   // calls: an exchange sums in place.
   virtual std::span<float> gradients() = 0;
+  // From now on they lie in `memory`, which has as many floats and outlives this. False: they stay
+  // where they are.
+  virtual bool PlaceGradients(std::span<float> /*memory*/) { return false; }
 
   // Gradients and metrics of these samples of the training set, perhaps none. CANCELLED: the view
   // has ended, of which this workload is told by itself.
