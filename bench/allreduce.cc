@@ -5,8 +5,8 @@
 //   auto|naive|ring| halving-doubling|recursive-doubling|tree] [--bytes A,B,...] [--seconds S]
 //
 // Prints one JSON object for each size: rank 0's median time of a call, from a barrier to its
-// return, and its mean processor time, barrier included. bench/allreduce.py runs it beside its
-// peers.
+// return, and its mean processor time, barrier included. Arrays lie where a worker's gradients do:
+// in the rank's window. bench/allreduce.py runs it beside its peers.
 #include "trainer/collectives/allreduce.h"
 
 #include <algorithm>
@@ -14,7 +14,9 @@
 #include <ctime>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -26,6 +28,7 @@
 #include "trainer/transport/mixed_transport.h"
 #include "trainer/transport/tcp_transport.h"
 #include "trainer/transport/udp_transport.h"
+#include "trainer/transport/window.h"
 
 namespace starling::bench {
 namespace {
@@ -70,10 +73,11 @@ absl::StatusOr<std::optional<Algorithm>> ParseAlgorithm(const std::string& name)
 }
 
 // As a worker of a job does.
-absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Settings& settings,
-                                                                    int rank) {
+absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
+    const Settings& settings, int rank, std::shared_ptr<const transport::Window> window) {
   transport::Options options = OptionsOf(MemberName(static_cast<std::size_t>(rank)), {});
   options.spin = Must(transport::SpinOfJob());
+  options.window = std::move(window);
   const net::Address address{absl::StrCat("127.0.83.", rank + 1), 0};
   options.encrypted = settings.transport == "tls";
   if (settings.transport == "udp") return transport::OpenUdpTransport(address, options);
@@ -84,7 +88,9 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Settin
 class Rank {
  public:
   Rank(const Settings& settings, int rank, int control)
-      : settings_(settings), transport_(Must(OpenTransport(settings, rank))) {
+      : settings_(settings),
+        window_(Must(transport::Window::Make(std::ranges::max(settings.sizes)))),
+        transport_(Must(OpenTransport(settings, rank, window_))) {
     WriteLine(control, transport_->address());
     std::vector<transport::Peer> peers;
     for (const auto address : absl::StrSplit(ReadLine(control), ' ')) {
@@ -96,7 +102,9 @@ class Rank {
   }
 
   void Measure(std::size_t bytes) {
-    std::vector<float> data(bytes / sizeof(float), 1.0F);
+    const std::span<float> data(reinterpret_cast<float*>(window_->memory().data()),
+                                bytes / sizeof(float));
+    std::ranges::fill(data, 1.0F);
     Sum(data);
     const auto expected = static_cast<float>(settings_.ranks);
     if (!std::all_of(data.begin(), data.end(), [&](float one) { return one == expected; })) {
@@ -113,8 +121,9 @@ class Rank {
   }
 
  private:
-  double Timed(std::vector<float>& data) {
+  double Timed(std::span<float> data) {
     float nothing = 0;
+    std::ranges::fill(data, 1.0F);
     SumOne(nothing);
     const double begin = Now();
     Sum(data);
@@ -155,6 +164,7 @@ class Rank {
   }
 
   const Settings& settings_;
+  const std::shared_ptr<transport::Window> window_;
   std::unique_ptr<transport::Transport> transport_;
   std::unique_ptr<transport::Mesh> mesh_;
   collectives::Workspace workspace_;

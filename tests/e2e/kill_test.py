@@ -49,6 +49,14 @@ class KillCase(Case):
 
 
 class Kill(KillCase):
+    def window_access(self, pod):
+        """What this worker's process may do to the gradients that it maps, its own and the other's."""
+        pid = self.home.role_pid(pod)
+        if pid is None:
+            return []
+        with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
+            return sorted(line.split()[1] for line in maps if "starling-window" in line)
+
     def test_of_a_workers_role_restarts_it_in_its_pod(self):
         pod = self.home.await_pod("digits-worker-1")
         killed = self.kill_at(20, lambda: self.home.role_pid("digits-worker-1"),
@@ -56,6 +64,9 @@ class Kill(KillCase):
         until(lambda: self.home.role_pid("digits-worker-1") not in (None, killed), 30,
               lambda: f"another role is in its place\n{self.home.describe()}")
         self.assertEqual(pod, self.home.pod_pid("digits-worker-1"), "its pod is the same")
+        for worker in ("digits-worker-0", "digits-worker-1"):
+            until(lambda: self.window_access(worker) == ["r--s", "rw-s"], 30,
+                  lambda: f"{worker} reads the other's gradients: {self.window_access(worker)}")
 
         job = self.finish_whole()
         self.assertTrue(job["status"]["incidents"], "the incident is told")
