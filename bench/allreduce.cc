@@ -102,8 +102,7 @@ class Rank {
   }
 
   void Measure(std::size_t bytes) {
-    const std::span<float> data(reinterpret_cast<float*>(window_->memory().data()),
-                                bytes / sizeof(float));
+    const std::span<float> data = window_->floats().first(bytes / sizeof(float));
     std::ranges::fill(data, 1.0F);
     Sum(data);
     const auto expected = static_cast<float>(settings_.ranks);

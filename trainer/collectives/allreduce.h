@@ -39,8 +39,7 @@ enum class Algorithm : std::uint8_t {
   kTree = 5,
   // In memory that all ranks share (transport::Arena): 2(n-1)/n M bytes are taken by each from the
   // others' windows or areas, without frames. The order of reduction, and so the bits, are the
-  // ring's.
-  // FAILED_PRECONDITION, at all ranks, where they do not share memory.
+  // ring's. FAILED_PRECONDITION, at all ranks, where they do not share memory.
   kSharedMemory = 6,
 };
 

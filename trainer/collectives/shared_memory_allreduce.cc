@@ -172,15 +172,11 @@ class SharedSum {
       RETURN_IF_ERROR(arena_.Await(kTaken, first_ + i + 1 - kSlots, Patience::kWork, deadline_));
     }
     if (i == 0) NoteOf(rank_) = {length_, place_};
-    if (InPlace()) {
-      Raise(kOffered, pieces_ - 1);
-      return absl::OkStatus();
-    }
-    for (std::size_t other = 1; other < size_; ++other) {
+    for (std::size_t other = 1; other < size_ && !InPlace(); ++other) {
       const std::size_t chunk = (rank_ + other) % size_;
       Copy(Piece(chunk, i), Slot(chunk, i));
     }
-    Raise(kOffered, i);
+    Raise(kOffered, InPlace() ? pieces_ - 1 : i);
     return absl::OkStatus();
   }
 

@@ -50,17 +50,22 @@ using ::testing::HasSubstr;
 
 constexpr transport::Tag kTag{1, kFirstBucketChannel};
 
+absl::Status Sum(Algorithm algorithm, transport::Mesh& mesh, std::span<float> data,
+                 net::Deadline deadline = Soon()) {
+  Workspace workspace;
+  return Allreduce(algorithm, {mesh, kTag, deadline, workspace}, data);
+}
+
 // Sums up an array of `length` that rank r has filled with r + 1: in an arena if there is one.
 absl::Status SumOnes(transport::Mesh& mesh, std::span<float> data, net::Deadline deadline = Soon(),
                      std::optional<Algorithm> algorithm = std::nullopt) {
-  Workspace workspace;
   std::ranges::fill(data, static_cast<float>(mesh.rank() + 1));
   if (!algorithm) {
     const auto arena = mesh.ShareArena(deadline);
     if (!arena.ok()) return arena.status();
     algorithm = *arena == nullptr ? Algorithm::kRing : Algorithm::kSharedMemory;
   }
-  return Allreduce(*algorithm, {mesh, kTag, deadline, workspace}, data);
+  return Sum(*algorithm, mesh, data, deadline);
 }
 
 absl::Status SumOnes(transport::Mesh& mesh, std::vector<float>& data, std::size_t length,
@@ -206,7 +211,7 @@ constexpr std::size_t kWindowBytes = 4 << 20;
 
 // Ranks of shared memory; those in `with` have a window each.
 struct WindowedRanks {
-  explicit WindowedRanks(int size, unsigned with) : members(Kind::kShm, 0) {
+  WindowedRanks(int size, unsigned with) : members(Kind::kShm, 0) {
     for (int rank = 0; rank < size; ++rank) {
       transport::Options options;
       options.member = absl::StrCat("member-", rank);
@@ -222,19 +227,13 @@ struct WindowedRanks {
                            std::vector<float>& other) {
     other.assign(length, 0);
     if (windows[rank] == nullptr) return other;
-    return {reinterpret_cast<float*>(windows[rank]->memory().data()) + place, length};
+    return windows[rank]->floats().subspan(place, length);
   }
 
   Members members;
   std::vector<std::shared_ptr<const transport::Window>> windows;
   std::vector<std::unique_ptr<transport::Mesh>> meshes;
 };
-
-absl::Status Sum(Algorithm algorithm, transport::Mesh& mesh, std::span<float> data,
-                 net::Deadline deadline = Soon()) {
-  Workspace workspace;
-  return Allreduce(algorithm, {mesh, kTag, deadline, workspace}, data);
-}
 
 TEST(Windows, SumsHaveTheRingsBitsWhoeverHasOne) {
   constexpr std::size_t kLengths[] = {0, 1, 4095, 4096, 5000, 65'536, 1'000'003};
@@ -512,9 +511,7 @@ int SumForEver(const std::string& member, bool windowed, int control) {
   if (!transport.ok()) return 2;
   WriteLine(control, (*transport)->address());
   std::vector<float> heap(windowed ? 0 : kMost);
-  const std::span<float> memory =
-      windowed ? std::span(reinterpret_cast<float*>(window->memory().data()), kMost)
-               : std::span(heap);
+  const std::span<float> memory = windowed ? window->floats() : std::span(heap);
   while (true) {
     const std::string line = ReadLine(control);
     if (line.empty()) return 0;
@@ -547,7 +544,7 @@ bool AnyArenaIsMapped() {
 class Cluster {
  public:
   // Those in `windowed` have windows.
-  explicit Cluster(int size, unsigned windowed) {
+  Cluster(int size, unsigned windowed) {
     for (int i = 0; i < size; ++i) {
       const std::string name = absl::StrCat("member-", i);
       const bool has = (windowed >> i & 1) != 0;
@@ -625,9 +622,29 @@ TEST(SharedMemoryProcesses, ARankPausedInASumWakesIntoADeadViewOnly) {
   }
 }
 
+// Of this process, as where memory or the sizes of files are limited.
+void LimitFiles() {
+  (void)::signal(SIGXFSZ, SIG_IGN);
+  const rlimit none = {4096, 4096};
+  (void)::setrlimit(RLIMIT_FSIZE, &none);
+}
+
+// Two processes open a view of both; of `body` each gets its name, and whether it is the one that
+// is limited, and returns what it does in a child: 0 when all went well.
+using BodyOf = std::function<std::function<int(int control)>(const std::string& member, bool)>;
+void RunLimitedAndOther(const BodyOf& body) {
+  Child first(body("a", true));
+  Child second(body("b", false));
+  const std::string peers = absl::StrCat("a=", first.Read(), " b=", second.Read());
+  first.Write("1 0 " + peers);
+  second.Write("1 1 " + peers);
+  EXPECT_EQ(first.Wait(), 0);
+  EXPECT_EQ(second.Wait(), 0);
+}
+
 // One rank has no address space left for the other's window: both work by copies.
 TEST(SharedMemoryProcesses, AWindowThatARankCannotMapIsUsedByNobody) {
-  const auto body = [](const std::string& member, bool limited) {
+  RunLimitedAndOther([](const std::string& member, bool limited) {
     return [=](int control) {
       constexpr std::size_t kBytes = 512 << 20;
       const auto window = transport::Window::Make(limited ? 1 << 20 : kBytes);
@@ -650,25 +667,16 @@ TEST(SharedMemoryProcesses, AWindowThatARankCannotMapIsUsedByNobody) {
       if (!arena.ok() || *arena == nullptr) return 5;
       const bool usable = !(*arena)->WindowOf((*mesh)->rank()).empty();
       if (usable != limited) return 6;  // the small one of the limited rank is mapped by the other
-      const std::span array(reinterpret_cast<float*>((*window)->memory().data()), 100'000);
+      const std::span<float> array = (*window)->floats().first(100'000);
       if (!SumOnes(**mesh, array).ok() || !AllAre(3, array)) return 7;
       return 0;
     };
-  };
-  Child first(body("a", true));
-  Child second(body("b", false));
-  const std::string peers = absl::StrCat("a=", first.Read(), " b=", second.Read());
-  first.Write("1 0 " + peers);
-  second.Write("1 1 " + peers);
-  EXPECT_EQ(first.Wait(), 0);
-  EXPECT_EQ(second.Wait(), 0);
+  });
 }
 
 TEST(SharedMemoryProcesses, WhereThereIsNoRoomForAWindowThatIsSaid) {
   Child limited([](int) {
-    (void)::signal(SIGXFSZ, SIG_IGN);
-    const rlimit none = {4096, 4096};
-    (void)::setrlimit(RLIMIT_FSIZE, &none);
+    LimitFiles();
     return transport::Window::Make(kWindowBytes).status().code() ==
                    absl::StatusCode::kResourceExhausted
                ? 0
@@ -678,7 +686,7 @@ TEST(SharedMemoryProcesses, WhereThereIsNoRoomForAWindowThatIsSaid) {
 }
 
 TEST(SharedMemoryProcesses, WithoutMemoryForAnArenaTheySumUpInFrames) {
-  const auto body = [](const std::string& member, bool limited) {
+  RunLimitedAndOther([](const std::string& member, bool limited) {
     return [=](int control) {
       const auto transport =
           transport::OpenMixedTransport(net::Address{"127.0.81.5", 0}, OptionsOf(member));
@@ -686,25 +694,14 @@ TEST(SharedMemoryProcesses, WithoutMemoryForAnArenaTheySumUpInFrames) {
       WriteLine(control, (*transport)->address());
       const auto mesh = Join(**transport, ReadLine(control));
       if (!mesh.ok()) return 3;
-      if (limited) {  // as where memory or the sizes of files are
-        (void)::signal(SIGXFSZ, SIG_IGN);
-        const rlimit none = {4096, 4096};
-        (void)::setrlimit(RLIMIT_FSIZE, &none);
-      }
+      if (limited) LimitFiles();
       const auto arena = (*mesh)->ShareArena(Soon());
       if (!arena.ok() || *arena != nullptr) return 4;
       std::vector<float> data;
       if (!SumOnes(**mesh, data, 100'000).ok() || data[99'999] != 3) return 5;
       return 0;
     };
-  };
-  Child first(body("a", true));
-  Child second(body("b", false));
-  const std::string peers = absl::StrCat("a=", first.Read(), " b=", second.Read());
-  first.Write("1 0 " + peers);
-  second.Write("1 1 " + peers);
-  EXPECT_EQ(first.Wait(), 0);
-  EXPECT_EQ(second.Wait(), 0);
+  });
 }
 
 }  // namespace

@@ -102,7 +102,9 @@ class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
   // Whether every rank's `mine` is true; all ranks call it.
   absl::StatusOr<bool> AllAgree(bool mine, std::uint64_t round, net::Deadline deadline);
   absl::StatusOr<bool> MakeArena(net::Deadline deadline);
-  bool PassArena(const net::FileDescriptor& file);
+  // Hand a file over to a peer that shares memory, and take the one that it has handed over.
+  bool PassFile(int peer, const net::FileDescriptor& file);
+  net::FileDescriptor TakeFile(int peer);
   bool TakeArena();
   void UseArena(SealedMemory memory);
   absl::Status ShareWindows(net::Deadline deadline);

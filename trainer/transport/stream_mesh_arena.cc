@@ -26,6 +26,10 @@ void Pause() {
 #endif
 }
 
+bool AllSayYes(const std::vector<std::uint64_t>& words) {
+  return std::ranges::all_of(words, [](std::uint64_t one) { return one == 1; });
+}
+
 }  // namespace
 
 // First all learn whether all are near; then rank 0 makes the memory and passes it over the links'
@@ -69,7 +73,7 @@ absl::StatusOr<bool> StreamMesh::AllAgree(bool mine, std::uint64_t round, net::D
   ASSIGN_OR_RETURN(
       const std::vector<std::uint64_t> heard,
       Tell(std::vector<std::uint64_t>(members_.size(), mine ? 1 : 0), round, deadline));
-  return std::all_of(heard.begin(), heard.end(), [](std::uint64_t one) { return one == 1; });
+  return AllSayYes(heard);
 }
 
 absl::StatusOr<bool> StreamMesh::MakeArena(net::Deadline deadline) {
@@ -82,7 +86,9 @@ absl::StatusOr<bool> StreamMesh::MakeArena(net::Deadline deadline) {
   auto made = Arena::MakeMemory(size());
   if (made.ok()) {
     UseArena(std::move(made->memory));
-    passed[0] = static_cast<std::byte>(PassArena(made->file));
+    bool to_all = true;
+    for (int peer = 1; peer < size(); ++peer) to_all = to_all && PassFile(peer, made->file);
+    passed[0] = static_cast<std::byte>(to_all);
   } else {
     log::Warning("ranks of this machine work without shared memory",
                  {{"error", made.status().ToString()}});
@@ -91,20 +97,20 @@ absl::StatusOr<bool> StreamMesh::MakeArena(net::Deadline deadline) {
   return passed[0] == std::byte{1};
 }
 
-bool StreamMesh::PassArena(const net::FileDescriptor& file) {
+bool StreamMesh::PassFile(int peer, const net::FileDescriptor& file) {
   Drive drive(*this);
-  bool passed = true;
-  for (int peer = 1; peer < size(); ++peer) {
-    Stream* const stream = links_[peer]->stream();
-    passed = passed && stream != nullptr && stream->PassFile(file);
-  }
-  return passed;
+  Stream* const stream = links_[peer]->stream();
+  return stream != nullptr && stream->PassFile(file);
+}
+
+net::FileDescriptor StreamMesh::TakeFile(int peer) {
+  Drive drive(*this);
+  Stream* const stream = links_[peer]->stream();
+  return stream == nullptr ? net::FileDescriptor() : stream->TakeFile();
 }
 
 bool StreamMesh::TakeArena() {
-  Drive drive(*this);
-  Stream* const stream = links_[0]->stream();
-  const net::FileDescriptor file = stream == nullptr ? net::FileDescriptor() : stream->TakeFile();
+  const net::FileDescriptor file = TakeFile(0);
   if (!file.valid()) return false;
   auto memory = Arena::MapMemory(file, size());
   if (!memory.ok()) {
@@ -125,14 +131,9 @@ void StreamMesh::UseArena(SealedMemory memory) {
 // who could map it.
 absl::Status StreamMesh::ShareWindows(net::Deadline deadline) {
   std::vector<std::uint64_t> bytes(members_.size(), 0);
-  if (window_ != nullptr) {
-    Drive drive(*this);
-    for (int peer = 0; peer < size(); ++peer) {
-      Stream* const stream = peer == rank_ ? nullptr : links_[peer]->stream();
-      if (stream != nullptr && stream->PassFile(window_->file())) {
-        bytes[peer] = window_->memory().size();
-      }
-    }
+  for (int peer = 0; peer < size() && window_ != nullptr; ++peer) {
+    const bool passed = peer != rank_ && PassFile(peer, window_->file());
+    if (passed) bytes[peer] = window_->memory().size();
   }
   ASSIGN_OR_RETURN(const std::vector<std::uint64_t> offered, Tell(std::move(bytes), 3, deadline));
   std::vector<SealedMemory> windows(members_.size());
@@ -143,10 +144,8 @@ absl::Status StreamMesh::ShareWindows(net::Deadline deadline) {
     mapped[peer] = windows[peer].data() != nullptr ? 1 : 0;
   }
   ASSIGN_OR_RETURN(const std::vector<std::uint64_t> seen, Tell(std::move(mapped), 4, deadline));
-  const bool by_all =
-      std::all_of(seen.begin(), seen.end(), [](std::uint64_t one) { return one == 1; });
   std::span<const std::byte> own;
-  if (window_ != nullptr && by_all) own = window_->memory();
+  if (window_ != nullptr && AllSayYes(seen)) own = window_->memory();
   (*arena_)->UseWindows(own, std::move(windows));
   return absl::OkStatus();
 }
@@ -154,9 +153,7 @@ absl::Status StreamMesh::ShareWindows(net::Deadline deadline) {
 // None if the peer offers none, or it cannot be mapped.
 SealedMemory StreamMesh::TakeWindow(int peer, std::uint64_t bytes) {
   if (bytes == 0) return {};
-  Drive drive(*this);
-  Stream* const stream = links_[peer]->stream();
-  const net::FileDescriptor file = stream == nullptr ? net::FileDescriptor() : stream->TakeFile();
+  const net::FileDescriptor file = TakeFile(peer);
   if (!file.valid()) return {};
   auto memory = SealedMemory::Map(file, bytes, SealedMemory::Others::kRead);
   if (memory.ok()) return *std::move(memory);

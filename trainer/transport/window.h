@@ -33,6 +33,10 @@ class Window {
 
   // Begins at a multiple of a page.
   std::span<std::byte> memory() const { return {memory_.data(), memory_.size()}; }
+  // As many as fit.
+  std::span<float> floats() const {
+    return {reinterpret_cast<float*>(memory_.data()), memory_.size() / sizeof(float)};
+  }
   const net::FileDescriptor& file() const { return file_; }
 
  private:

@@ -2,7 +2,6 @@
 #include "trainer/worker/make_exchange.h"
 
 #include <cstddef>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -57,15 +56,13 @@ std::shared_ptr<const transport::Window> PlaceGradients(const v1alpha1::Training
       !as_they_are || exchange.all_reduce().algorithm() > v1alpha1::ALL_REDUCE_ALGORITHM_AUTO) {
     return nullptr;
   }
-  const std::size_t floats = workload.gradients().size();
-  auto window = transport::Window::Make(floats * sizeof(float));
+  auto window = transport::Window::Make(workload.gradients().size_bytes());
   if (!window.ok()) {
     log::Warning("sums of this machine's workers take a copy more",
                  {{"error", window.status().ToString()}});
     return nullptr;
   }
-  const std::span<float> memory(reinterpret_cast<float*>((*window)->memory().data()), floats);
-  return workload.PlaceGradients(memory) ? *std::move(window) : nullptr;
+  return workload.PlaceGradients((*window)->floats()) ? *std::move(window) : nullptr;
 }
 
 }  // namespace starling::worker
