@@ -154,10 +154,18 @@ class FarFromACheckpoint(KillCase):
         self.home.await_step(10, command=self.command)
         self.home.run("checkpoint", "digits")
         saved = self.home.job()["status"]["requestedCheckpoint"]["checkpoint"]["step"]
+        pods = ("digits-worker-0", "digits-worker-1")
+        roles = [until(lambda: self.home.role_pid(pod), 30, f"{pod} runs") for pod in pods]
+        firsts = [self.home.pod_pid(pod) for pod in pods]
         self.home.await_step(saved + 40, command=self.command)
-        for pod in ("digits-worker-0", "digits-worker-1"):
-            self.assertTrue(kill(self.home.pod_pid(pod)))
+        # A worker that lives on while the other is looked for takes steps alone, of a few ms each:
+        # more than the limit below allows. So both stand still before their step is read.
+        for role in roles:
+            self.assertTrue(kill(role, signal.SIGSTOP))
+        until(lambda: all(is_stopped(role) for role in roles), 10, "both stand still")
         reached = self.home.steps()
+        for first in firsts:
+            self.assertTrue(kill(first))
         self.say(f"killed at step {reached}; the checkpoint of step {saved} was there")
 
         job = self.finish_whole(repeated=reached + 2 - saved)
