@@ -58,6 +58,11 @@ def exists(*arguments):
     return kubectl("get", *arguments, "--ignore-not-found", "-o", "name") != ""
 
 
+def uid(*arguments):
+    """Of an object; "" where there is none."""
+    return kubectl("get", *arguments, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
+
+
 def create(job):
     return kubectl("create", "-f", "-", stdin=json.dumps(job))
 

@@ -164,12 +164,11 @@ class Rights(unittest.TestCase):
         k.kubectl("delete", "secret", "-n", NAMESPACE, "starling-controller-ca")
         k.kubectl("patch", "secret", "-n", NAMESPACE, "starling-webhook-certificate",
                   "--type=merge", "-p", '{"data":{"tls.crt":null}}')
-        before = k.get("secret", "digits-secret")["metadata"]["uid"]
+        before = k.uid("secret", "digits-secret")
         cls.suspend("digits", False)
         controller.flags = (*controller.flags, "--gang-scheduler=volcano")
         controller.start()
-        k.eventually(lambda: k.exists("secret", "digits-secret") and
-                     k.get("secret", "digits-secret")["metadata"]["uid"] != before,
+        k.eventually(lambda: k.uid("secret", "digits-secret") not in ("", before),
                      "a job of another seed gets a new secret")
         k.eventually(lambda: k.exists("pod", "digits-worker-0"), "the job goes on")
         cls.resize_gang("scheduling.volcano.sh")
