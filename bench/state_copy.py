@@ -48,7 +48,10 @@ def gaps(size, bandwidth, repeats):
             steps = home.await_steps(
                 lambda now, known=known: any(step.pid not in known for step in now), 300, command)
             joined = next(step for step in steps if step.pid not in known)
-            times = [step.time for step in steps if step.pid not in (victim, joined.pid)
+            others = (victim, joined.pid)
+            steps = home.await_steps(lambda now, others=others, since=joined.time: any(
+                step.time > since and step.pid not in others for step in now), 300, command)
+            times = [step.time for step in steps if step.pid not in others
                      and killed_at <= step.time <= joined.time + 1]
             found.append(max(later - earlier for earlier, later in zip(times, times[1:])))
             since = joined.time

@@ -417,6 +417,55 @@ TEST_F(HandoverTest, ACopyWaitsForAProgramThatIsInItsOwnCode) {
   ExpectTrained(*programs_[0], 1000);
 }
 
+// A joiner receives where its state belongs. The only holder computes, so nothing of the copy comes
+// before it is lost; the joiner cannot know how much did.
+class HalfCopyTest : public HandoverTest {
+ protected:
+  ~HalfCopyTest() override { may_go_on_ = true; }
+
+  void LoseTheHolder(bool with_checkpoint) {
+    Begin(Job(kSteps));
+    std::atomic<bool> waits = false;
+    Add([&](const Ticket& ticket) {
+      if (ticket.step == 5 && with_checkpoint) cluster_->AskForCheckpoint();
+      if (ticket.step < 20 || waits.exchange(true)) return;
+      while (!may_go_on_) std::this_thread::yield();
+    });
+    cluster_->PublishNow({0});
+    ASSERT_TRUE(cluster_->Await([&] { return waits.load(); }));
+    if (with_checkpoint) {
+      ASSERT_TRUE(cluster_->Await([&] { return cluster_->TrainingOf(0).has_checkpoint(); }));
+    }
+    Add();
+    cluster_->PublishNow({0, 1});
+    ASSERT_TRUE(cluster_->AwaitPhase(1, membership::Phase::kCopy));
+    cluster_->Crash(0);
+    cluster_->SetIncarnation(2);
+    cluster_->PublishNow({1}, /*restore=*/with_checkpoint);
+  }
+
+  std::atomic<bool> may_go_on_ = false;
+};
+
+TEST_F(HalfCopyTest, TrainingDoesNotStartFromIt) {
+  ASSERT_NO_FATAL_FAILURE(LoseTheHolder(/*with_checkpoint=*/false));
+
+  ASSERT_TRUE(cluster_->AwaitEnd(1));
+  EXPECT_EQ(cluster_->EndOf(1).code(), absl::StatusCode::kFailedPrecondition) << cluster_->EndOf(1);
+  EXPECT_TRUE(programs_[1]->given.empty());
+  may_go_on_ = true;
+}
+
+TEST_F(HalfCopyTest, ACheckpointIsGoneOnFrom) {
+  ASSERT_NO_FATAL_FAILURE(LoseTheHolder(/*with_checkpoint=*/true));
+
+  may_go_on_ = true;
+  ASSERT_TRUE(cluster_->AwaitStep(1, kSteps));
+  End();
+  EXPECT_EQ(programs_[1]->replaced, 1);
+  ExpectTrained(*programs_[1], kSteps);
+}
+
 TEST_F(HandoverTest, ReproducibleStepsComeInPortionsWhoseLastOneCounts) {
   std::array<double, 2> alone = {};
   for (const int members : {1, 2, 3}) {

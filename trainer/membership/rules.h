@@ -18,6 +18,7 @@ struct Rules {
   bool refuse_higher_checkpoint = true;  // a checkpoint of a higher incarnation is never loaded
   bool view_check_on_data = true;        // contributions count in their own view only
   bool staging = true;                   // a copy replaces the state when it is whole
+  bool leave_half_copied = true;         // who holds half a copy ends; it starts no training
   bool checkpoint_only_settled = true;   // a snapshot is committed once its step is settled
   // Coordinators.
   bool incarnation_in_view_number = true;  // two coordinators never publish one number

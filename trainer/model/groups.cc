@@ -204,6 +204,14 @@ bool GroupModel::Sync(State& state, int process, int group) const {
     seat.phase = SeatPhase::kCopy;
     return true;
   }
+  if (Has(state.processes[process].half_copied, group)) {
+    if (options_.rules.group.leave_half_copied) {
+      state.processes[process].alive = 0;
+      return true;
+    }
+    state.harm = Harm::kHalfCopied;
+    state.harmed_group = static_cast<std::uint8_t>(group);
+  }
   seat.phase = SeatPhase::kRun;
   seat.synced = static_cast<std::uint8_t>(number);
   state.sent[number][group][process].completed = 1;
@@ -214,6 +222,17 @@ bool GroupModel::Sync(State& state, int process, int group) const {
   return true;
 }
 
+// A worker that has no state receives where its state belongs: the first bytes of a copy, which may
+// be the last, overwrite what it would start afresh from.
+bool GroupModel::Overwrite(State& state, int process, int group) const {
+  Process& one = state.processes[process];
+  const Seat& seat = one.seats[group];
+  if (options_.kinds[group] != Kind::kLockstep || seat.phase != SeatPhase::kCopy) return false;
+  if (seat.synced != 0 || Has(one.half_copied, group)) return false;
+  one.half_copied |= Bit(group);
+  return true;
+}
+
 bool GroupModel::Copy(State& state, int process, int group, int source) const {
   Seat& seat = state.processes[process].seats[group];
   if (seat.phase != SeatPhase::kCopy) return false;
@@ -221,6 +240,7 @@ bool GroupModel::Copy(State& state, int process, int group, int source) const {
   const int number = state.views[seat.epoch].number;
   const Sent& sent = state.sent[number][group][source];
   seat.content = sent.base;
+  state.processes[process].half_copied &= static_cast<std::uint8_t>(~Bit(group));
   seat.clients = options_.rules.client_entries ? sent.clients
                                                : state.views[state.processes[process].view].clients;
   seat.synced = static_cast<std::uint8_t>(number);
@@ -518,6 +538,7 @@ void GroupModel::ProcessEvents(const State& state, int process, Successors<State
       after = state;
     };
     attempt(Sync(after, process, group), "has all sync ids and decides");
+    attempt(Overwrite(after, process, group), "receives half of the base");
     for (int source = 0; source < options_.processes; ++source) {
       attempt(source != process && Copy(after, process, group, source), "has copied the base");
     }
@@ -588,6 +609,8 @@ std::string GroupModel::Violation(const State& state) const {
       return group + "an epoch begins without what was settled before it";
     case Harm::kUnknownSwitch:
       return group + "a member must switch to an epoch that it was never told of";
+    case Harm::kHalfCopied:
+      return group + "a member starts from half a copy";
   }
   return "";
 }
@@ -600,10 +623,15 @@ bool GroupModel::Undisturbed(const State& state, int group, int view) const {
   if (record.from != 0) {
     for (const int one : MembersOf(state.views[record.from].groups[group])) members.push_back(one);
   }
+  // One that holds half a copy ends where all start afresh.
+  const bool afresh = std::all_of(members.begin(), members.end(), [&](int member) {
+    return state.processes[member].seats[group].synced == 0;
+  });
   return std::all_of(members.begin(), members.end(), [&](int member) {
     const Process& one = state.processes[member];
     const bool hears = one.view == view || MayHear(state, member, view);
-    return one.alive != 0 && hears && one.seats[group].phase != SeatPhase::kLost;
+    const bool stays = !afresh || !Has(one.half_copied, group);
+    return one.alive != 0 && stays && hears && one.seats[group].phase != SeatPhase::kLost;
   });
 }
 

@@ -117,7 +117,7 @@ struct Process {
   std::uint8_t alive;
   std::uint8_t incarnation;  // the highest that it has heard of
   std::uint8_t view;         // the newest that it has installed, or that evicted it
-  std::uint8_t unused;
+  std::uint8_t half_copied;  // groups of whose state it holds half a copy, and no state; bit mask
 };
 
 // All that a process has sent in one epoch of one group. It outlives its sender.
@@ -140,6 +140,7 @@ enum class Harm : std::uint8_t {
   kForkedChain,
   kSettledLost,
   kUnknownSwitch,
+  kHalfCopied,
 };
 
 struct GroupState {
@@ -190,6 +191,7 @@ class GroupModel {
   void TakeUp(State& state, int process, int group) const;
   void Follow(State& state, int process, int group, int epoch) const;
   bool Sync(State& state, int process, int group) const;
+  bool Overwrite(State& state, int process, int group) const;
   bool Copy(State& state, int process, int group, int source) const;
   bool Contribute(State& state, int process, int group) const;
   bool Complete(State& state, int process, int group, bool late) const;

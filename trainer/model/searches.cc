@@ -107,6 +107,7 @@ absl::StatusOr<Result> RunGroups(const std::vector<std::string>& words) {
                              {"standby_outranked", &rules.standby_outranked},
                              {"view_in_state_id", &group.view_in_state_id},
                              {"halt_first", &group.halt_first},
+                             {"leave_half_copied", &group.leave_half_copied},
                              {"min_equals_max", &group.min_equals_max},
                              {"refuse_lower_incarnation", &group.refuse_lower_incarnation},
                              {"witness", &group.witness},
@@ -189,6 +190,7 @@ std::vector<NamedSearch> CleanSearches() {
   };
   return {
       quick("lockstep", "groups second=none processes=2 views=3 crashes=1 evictions=1 changes=1"),
+      quick("lockstep and a joiner", "groups second=none views=3 crashes=2 changes=1"),
       quick("chain",
             "groups first=none second=chain:01 processes=2 views=3 crashes=1 evictions=1 changes=1 "
             "clients=1 steps=2"),
@@ -280,6 +282,9 @@ std::vector<NamedSearch> NegativeControls() {
               "groups second=none processes=2 views=3 evictions=1 changes=1 liveness=0"),
       without("halt_first", two,
               "groups second=none processes=2 views=2 changes=1 steps=2 liveness=0"),
+      without("leave_half_copied", "starts from half a copy",
+              "groups first=lockstep:0 second=none processes=2 views=3 crashes=1 changes=1 "
+              "liveness=0"),
       without("min_equals_max", "an epoch that it was never told of",
               "groups second=none processes=2 views=3 changes=2 liveness=0"),
       without("refuse_lower_incarnation", lost,

@@ -196,7 +196,11 @@ void PeerJob::On(Peer& peer, const membership::SendSyncId& send) {
 }
 
 void PeerJob::On(Peer& peer, const membership::StartFresh& fresh) {
-  peer.content = Content{};
+  if (peer.half_copied && options_.rules.leave_half_copied) {
+    world_.Count("half copies");
+    return world_.Kill(peer);
+  }
+  if (!peer.half_copied) peer.content = Content{};
   invariants_.OnBase(fresh.view, peer.content);
 }
 
@@ -233,6 +237,7 @@ void PeerJob::On(Peer& peer, const membership::CopyState&) { world_.Hit(Point::k
 void PeerJob::On(Peer& peer, const membership::AdoptCopy& adopt) {
   invariants_.OnAdopted(peer.id, adopt.id.view, peer.whole);
   peer.content = peer.staged;
+  peer.half_copied = false;
   world_.Count("copies");
   invariants_.OnBase(adopt.id.view, peer.content);
 }
@@ -443,11 +448,14 @@ void PeerJob::OnShare(Peer& peer, ViewNumber view, const MemberId& from, const C
   if (peer.machine->phase() != Phase::kCopy) return;
   ++peer.shares[{view, from}];
   peer.staged = content;
-  // Without staging the state itself is overwritten piece by piece.
-  if (!options_.rules.staging) {
+  // Who has no state receives where it belongs, piece by piece; without staging, so does who has
+  // one.
+  const bool has_none = !peer.machine->state();
+  if (has_none || !options_.rules.staging) {
     peer.content = content;
     peer.content.prefix.back() ^= 0xdead;
   }
+  if (has_none) peer.half_copied = true;
   world_.Hit(Point::kCopy, peer);
   std::size_t whole = 0;
   for (const auto& [key, halves] : peer.shares) {

@@ -69,7 +69,8 @@ class PeerJob : public Job {
     std::deque<membership::Action> todo;
     Content content;
     Content staged;
-    ViewNumber whole = 0;  // the view for which `staged` is whole
+    ViewNumber whole = 0;      // the view for which `staged` is whole
+    bool half_copied = false;  // what it began with is overwritten in part, by no whole state yet
     std::map<Round, std::map<MemberId, Contribution>> received;
     std::map<ViewNumber, std::int64_t> rounds;  // reductions that it has completed
     std::set<Round> contributed;

@@ -115,6 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Control{"witness", &membership::Rules::witness},
                     Control{"viewCheckOnData", &membership::Rules::view_check_on_data},
                     Control{"staging", &membership::Rules::staging},
+                    Control{"leaveHalfCopied", &membership::Rules::leave_half_copied},
                     Control{"incarnationInViewNumber",
                             &membership::Rules::incarnation_in_view_number}),
     [](const testing::TestParamInfo<Control>& control) { return std::string(control.param.name); });

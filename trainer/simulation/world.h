@@ -138,6 +138,8 @@ class World {
   // world_faults.cc
   // `process` is at such a moment: a fault that waits for it may hit it, or another, now.
   void Hit(Point point, Process& process);
+  // Most often its pod starts another process; else the pod is gone.
+  void Kill(Process& process);
 
  private:
   struct Pod {
@@ -238,7 +240,6 @@ class World {
   // world_faults.cc
   void PlanFaults();
   void RandomFault();
-  void Kill(Process& process);
   void Pause(Process& process, Micros length);
   void PauseLeader(Leader& leader);
   void KillLeader();

@@ -314,8 +314,16 @@ exchange::Fate Lockstep::FateIn(const membership::StateId& base) const {
 absl::Status Lockstep::On(const membership::CopyState& action) {
   transport::Mesh* mesh = MeshOf(action.view);
   if (mesh == nullptr) return absl::OkStatus();
-  staging_ = state_.parts().NewStaging();
-  const auto segments = staging_->Replicated();
+  // Who has a state keeps it until the copy is whole, for the view may end before. Who has none
+  // receives where the state belongs: memory beside it, and copying it from there, would cost all
+  // others of the view time, for they wait.
+  if (held_) {
+    staging_ = state_.parts().NewStaging();
+  } else {
+    RETURN_IF_ERROR(loop_.AwaitBoundary());
+    half_copied_ = true;
+  }
+  const auto segments = (staging_ ? *staging_ : state_.parts()).Replicated();
   const absl::Status status =
       CopyState(*mesh, segments, HoldersOf(action), net::Deadline::After(kStepTimeout));
   if (!status.ok()) {
@@ -334,12 +342,19 @@ absl::Status Lockstep::On(const membership::AdoptCopy&) {
   exchange_->Settle(fate_);
   if (staging_) state_.parts().Adopt(*staging_);
   staging_.reset();
+  half_copied_ = false;
   loop_.Replaced();
   exchange_->Adopted(from_checkpoint_);
   return absl::OkStatus();
 }
 
 absl::Status Lockstep::On(const membership::StartFresh&) {
+  if (half_copied_) {
+    return absl::FailedPreconditionError(
+        "all who had a state are gone, and no checkpoint is there: training starts from the seed. "
+        "What this process began with was overwritten by a copy that they did not finish, so it "
+        "is to be started again");
+  }
   exchange_->Settle(exchange::Fate::kMissed);
   log::Info("training starts from the seed", {{"seed", context_.spec().seed()}});
   return absl::OkStatus();  // the workload began so, and nobody without a state has applied

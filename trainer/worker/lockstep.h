@@ -130,6 +130,8 @@ class Lockstep final : public WorkSource {
   bool from_checkpoint_ = false;                   // what is staged
   exchange::Fate fate_ = exchange::Fate::kMissed;  // of the last step, once that is adopted
   std::optional<checkpoint::StateParts> staging_;  // a state that is copied or read, until adopted
+  // The state that this process began with is lost, and another one is not whole yet.
+  bool half_copied_ = false;
   std::int64_t tried_ = 0;  // the highest step that this worker has worked on
   std::int64_t paced_step_ = 0;
   net::Deadline paced_until_ = net::Deadline::Never();

@@ -4,7 +4,7 @@
 // The state is a row of byte segments of the same sizes everywhere, those of the replicated parts
 // (checkpoint::StateParts); share i of h is the i-th of h
 // equal ranges of the whole row. Every holder also sends the checksum of the whole: the copy
-// counts only if all of them agree and the staged bytes have that one.
+// counts only if all of them agree and the received bytes have that one.
 #pragma once
 
 #include <cstddef>
