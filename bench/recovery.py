@@ -46,7 +46,8 @@ def outcome(steps, killed_at, victim):
         return None
     stepping = survivors or replacement
     times = [killed_at] + [step.time for step in stepping]
-    waits = [later - earlier for earlier, later in zip(times, times[1:])][:8]
+    # The step that was being made may still be completed, so the wait is the longer of the first two.
+    waits = [later - earlier for earlier, later in zip(times, times[1:])][:2]
     first = stepping[waits.index(max(waits))]
     highest = max([step.number for step in before] +
                   [step.number for step in stepping if step.time < first.time])

@@ -242,7 +242,10 @@ class Home:
               + self.describe())
 
     def processes(self):
-        """All processes of this home: they carry its path in their environment or arguments."""
+        """All processes of this home: they carry its path in their environment or arguments.
+
+        But for keepers of memory, which have what their parents have and end a moment after them.
+        """
         found = []
         mark = self.home.encode()
         own = {command.pid for command in self.commands}
@@ -261,8 +264,9 @@ class Home:
             if not is_ours or not is_running(int(entry)):
                 continue
             words = command.decode(errors="replace").split("\0")
-            stat = read(f"/proc/{entry}/stat").rpartition(")")[2].split()
-            if not stat:
+            name, _, numbers = read(f"/proc/{entry}/stat").rpartition(")")
+            stat = numbers.split()
+            if not stat or name.endswith("(memory-keeper"):
                 continue
             program = "starling" if int(entry) in own else os.path.basename(words[0])
             found.append(Process(int(entry), int(stat[1]), program, " ".join(words)))

@@ -16,6 +16,7 @@
 #include "api/spec/job_file.h"
 #include "api/spec/uris.h"
 #include "common/log/log.h"
+#include "common/process/memory_keeper.h"
 #include "common/rpc/grpc_log.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
@@ -43,6 +44,7 @@ sigset_t LeaveSignals() {
 Options Begin(std::string_view component, int argc, char** argv) {
   const sigset_t signals = LeaveSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // every thread inherits it
+  process::StartMemoryKeeper();
   log::Start(component);
   rpc::RouteGrpcLog();
   absl::StatusOr<Options> options = ParseOptions(std::vector<std::string>(argv + 1, argv + argc));

@@ -11,6 +11,7 @@
 #include "common/metrics/metrics_endpoint.h"
 #include "common/net/address.h"
 #include "common/net/ports.h"
+#include "common/process/memory_keeper.h"
 #include "common/rpc/grpc_log.h"
 #include "common/status/macros.h"
 #include "common/storage/blob_store.h"
@@ -67,6 +68,7 @@ const std::string& Process::spec_text() const { return parts_->spec_text; }
 absl::StatusOr<std::unique_ptr<Process>> Process::Open(const std::vector<std::string>& arguments) {
   log::Start("worker");
   rpc::RouteGrpcLog();
+  process::StartMemoryKeeper();
   auto parts = std::make_unique<Parts>();
   parts->began = parts->clock.Now() - telemetry::ProcessAge();
   ASSIGN_OR_RETURN(parts->options, control::ParseOptions(arguments));
