@@ -242,11 +242,18 @@ class Home:
               + self.describe())
 
     def processes(self):
-        """All processes of this home: they carry its path in their environment or arguments.
+        """All processes of this home: they carry its path in their environment or arguments. But for
+        the keepers of their memory, which end a moment after them."""
+        return [process for task, process in self._tasks() if task != "memory-keeper"]
 
-        But for keepers of memory, which have what their parents have and end a moment after them.
-        """
-        found = []
+    def keepers(self, pod):
+        """Who keeps the memory of a pod's role."""
+        role = self.role_pid(pod)
+        return [process.pid for task, process in self._tasks()
+                if task == "memory-keeper" and process.parent == role]
+
+    def _tasks(self):
+        """Of this home, with their names."""
         mark = self.home.encode()
         own = {command.pid for command in self.commands}
         for entry in os.listdir("/proc"):
@@ -266,11 +273,10 @@ class Home:
             words = command.decode(errors="replace").split("\0")
             name, _, numbers = read(f"/proc/{entry}/stat").rpartition(")")
             stat = numbers.split()
-            if not stat or name.endswith("(memory-keeper"):
+            if not stat:
                 continue
             program = "starling" if int(entry) in own else os.path.basename(words[0])
-            found.append(Process(int(entry), int(stat[1]), program, " ".join(words)))
-        return found
+            yield name.partition("(")[2], Process(int(entry), int(stat[1]), program, " ".join(words))
 
     def controllers(self):
         return [process.pid for process in self.processes()

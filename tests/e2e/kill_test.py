@@ -59,11 +59,13 @@ class Kill(KillCase):
 
     def test_of_a_workers_role_restarts_it_in_its_pod(self):
         pod = self.home.await_pod("digits-worker-1")
+        (keeper,) = until(lambda: self.home.keepers("digits-worker-1"), 30, "its memory is kept")
         killed = self.kill_at(20, lambda: self.home.role_pid("digits-worker-1"),
                               "role of worker 1")
         until(lambda: self.home.role_pid("digits-worker-1") not in (None, killed), 30,
               lambda: f"another role is in its place\n{self.home.describe()}")
         self.assertEqual(pod, self.home.pod_pid("digits-worker-1"), "its pod is the same")
+        self.assertFalse(is_running(keeper), "memory is freed before another role is started")
         for worker in ("digits-worker-0", "digits-worker-1"):
             until(lambda: self.window_access(worker) == ["r--s", "rw-s"], 30,
                   lambda: f"{worker} reads the other's gradients: {self.window_access(worker)}")
