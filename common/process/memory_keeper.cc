@@ -12,24 +12,22 @@
 #include <array>
 #include <csignal>
 #include <cstddef>
-#include <cstdint>
 
 namespace starling::process {
 namespace {
 
 alignas(64) std::array<std::byte, 16 << 10> stack;
+int parent = -1;  // a descriptor of the parent, which the keeper inherits
 
 // Runs in the keeper, on the parent's memory and with the thread-local variables of the thread that
-// started it: system calls that succeed, and nothing of the standard library. `argument` is a
-// descriptor of the parent's end.
+// started it: system calls that succeed, and nothing of the standard library.
 [[gnu::no_sanitize("address"), gnu::no_sanitize("undefined"), gnu::no_sanitize("thread")]] int Keep(
-    void* argument) {
-  const auto parent = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(argument));
+    void* /*nothing*/) {
   // Whoever reads from the parent must hear that it has ended.
-  if (parent > 0) syscall(SYS_close_range, 0U, parent - 1, 0);
+  if (parent > 0) syscall(SYS_close_range, 0, parent - 1, 0);
   syscall(SYS_close_range, parent + 1, ~0U, 0);
   syscall(SYS_prctl, PR_SET_NAME, "memory-keeper");
-  pollfd end = {.fd = static_cast<int>(parent), .events = POLLIN, .revents = 0};
+  pollfd end = {.fd = parent, .events = POLLIN, .revents = 0};
   while (syscall(SYS_ppoll, &end, 1, nullptr, nullptr, 0) <= 0) {
   }
   syscall(SYS_exit_group, 0);
@@ -37,8 +35,8 @@ alignas(64) std::array<std::byte, 16 << 10> stack;
 }
 
 pid_t Start() {
-  const auto self = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
-  if (self < 0) return 0;
+  parent = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
+  if (parent < 0) return 0;
   pid_t keeper = 0;
   if (syscall(SYS_close_range, ~0U, ~0U, 0) == 0) {
     // A handler of the parent's must not run in the keeper.
@@ -47,11 +45,10 @@ pid_t Start() {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     // No signal tells the parent of its end, and no wait of the parent's finds it.
-    keeper = clone(Keep, stack.data() + stack.size(), CLONE_VM,
-                   reinterpret_cast<void*>(static_cast<std::uintptr_t>(self)));
+    keeper = clone(Keep, stack.data() + stack.size(), CLONE_VM, nullptr);
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
-  close(self);
+  close(parent);
   return std::max(keeper, 0);
 }
 

@@ -37,7 +37,15 @@ def once(pod, step, point):
     return kill
 
 
-def die(pod, where):
+def await_counted(folder):
+    """Until the step at hand counts at all members: who has its sum first may be alone with it."""
+    step = LOADERS[0]._step
+    while len(glob.glob(f"{folder}-counted-{step.number}-*")) < step.members:
+        time.sleep(0.01)
+    return True
+
+
+def die(pod, where, folder):
     step, _, point = where.partition("@")
     if sys.orig_argv[sys.orig_argv.index("--pod-name") + 1] != pod:
         return
@@ -45,7 +53,7 @@ def die(pod, where):
     owner, name, due = {
         "inner": (starling.torch._batches.Batches, "take", lambda step, piece: piece.part == 1),
         "exchange": (starling.embed._library.Library, "ready", lambda bucket: bucket == 1),
-        "applied": (starling.torch._diloco.Outer, "step", lambda work, whole: True),
+        "applied": (starling.torch._diloco.Outer, "step", lambda work, whole: await_counted(folder)),
     }[point]
     inner = getattr(owner, name)
 
@@ -98,7 +106,7 @@ def note_loaders(folder, members):
     starling.torch._outer_loop.OuterLoader.__init__ = init
 
 
-def say_contributions():
+def say_contributions(folder):
     reduce = starling.torch._diloco.Outer.reduce
 
     def noted(self, weight, made):
@@ -109,20 +117,22 @@ def say_contributions():
         counts = reduce(self, weight, made)
         if counts:
             say(**said, counts=True)
+            with open(f"{folder}-counted-{step.number}-{os.getpid()}", "w", encoding="utf-8"):
+                pass
         return counts
     starling.torch._diloco.Outer.reduce = noted
 
 
 def main():
     words = sys.argv[1:]
-    say_contributions()
     members, folder = int(words[1]), words[3]
+    say_contributions(folder)
     note_loaders(folder, members)
     words = words[4:]
     while words[0].startswith("--"):
         flag = words.pop(0)
         if flag == "--die":
-            die(words.pop(0), words.pop(0))
+            die(words.pop(0), words.pop(0), folder)
         elif flag == "--hold":
             hold(folder, int(words.pop(0)), int(words.pop(0)))
         else:
