@@ -54,7 +54,7 @@ struct Program {
   std::array<double, 2> own = {};
   bool copied = false;
   std::atomic<bool> answers_falsely = false;  // says that the copy is up to date, and it is not
-  int asked = 0;                              // how often it was to bring the copy up to date
+  std::atomic<int> asked = 0;                 // how often it was to bring the copy up to date
   Handover* handover = nullptr;
   std::vector<Given> given;
   std::int64_t replaced = 0;
@@ -418,32 +418,35 @@ TEST_F(HandoverTest, ACopyWaitsForAProgramThatIsInItsOwnCode) {
 }
 
 // A joiner receives where its state belongs. The only holder computes, so nothing of the copy comes
-// before it is lost; the joiner cannot know how much did.
+// before it is lost; the joiner cannot know how much did. The joiner's state is a copy of what lies
+// elsewhere: so the test knows, when the program is asked for it, that the worker is about to
+// receive.
 class HalfCopyTest : public HandoverTest {
  protected:
   ~HalfCopyTest() override { may_go_on_ = true; }
 
   void LoseTheHolder(bool with_checkpoint) {
+    copied_ = true;
     Begin(Job(kSteps));
-    std::atomic<bool> waits = false;
-    Add([&](const Ticket& ticket) {
+    Add([this, with_checkpoint](const Ticket& ticket) {
       if (ticket.step == 5 && with_checkpoint) cluster_->AskForCheckpoint();
-      if (ticket.step < 20 || waits.exchange(true)) return;
+      if (ticket.step < 20 || waits_.exchange(true)) return;
       while (!may_go_on_) std::this_thread::yield();
     });
     cluster_->PublishNow({0});
-    ASSERT_TRUE(cluster_->Await([&] { return waits.load(); }));
+    ASSERT_TRUE(cluster_->Await([&] { return waits_.load(); }));
     if (with_checkpoint) {
       ASSERT_TRUE(cluster_->Await([&] { return cluster_->TrainingOf(0).has_checkpoint(); }));
     }
     Add();
     cluster_->PublishNow({0, 1});
-    ASSERT_TRUE(cluster_->AwaitPhase(1, membership::Phase::kCopy));
+    ASSERT_TRUE(cluster_->Await([&] { return programs_[1]->asked > 0; }));
     cluster_->Crash(0);
     cluster_->SetIncarnation(2);
     cluster_->PublishNow({1}, /*restore=*/with_checkpoint);
   }
 
+  std::atomic<bool> waits_ = false;  // the holder, in its own code
   std::atomic<bool> may_go_on_ = false;
 };
 
