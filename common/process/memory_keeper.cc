@@ -23,10 +23,10 @@ int parent = -1;  // a descriptor of the parent, which the keeper inherits
 // started it: system calls that succeed, and nothing of the standard library.
 [[gnu::no_sanitize("address"), gnu::no_sanitize("undefined"), gnu::no_sanitize("thread")]] int Keep(
     void* /*nothing*/) {
+  syscall(SYS_prctl, PR_SET_NAME, "memory-keeper");
   // Whoever reads from the parent must hear that it has ended.
   if (parent > 0) syscall(SYS_close_range, 0, parent - 1, 0);
   syscall(SYS_close_range, parent + 1, ~0U, 0);
-  syscall(SYS_prctl, PR_SET_NAME, "memory-keeper");
   pollfd end = {.fd = parent, .events = POLLIN, .revents = 0};
   while (syscall(SYS_ppoll, &end, 1, nullptr, nullptr, 0) <= 0) {
   }
