@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <csignal>
 
+#include "common/process/blocked_signals.h"
+
 namespace starling::process {
 namespace {
 
@@ -121,17 +123,14 @@ int Fork(const LaunchPlan& plan, char* const* arguments, char* const* environmen
   int report[2];
   if (pipe2(report, O_CLOEXEC) != 0) return errno;
   const pid_t parent = getpid();
-  // All signals blocked: a handler of the parent must not run in the child.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pid = fork();
-  const int fork_error = errno;
-  if (pid == 0) RunChild(plan, arguments, environment, parent, report[1]);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  int error = 0;
+  {
+    const BlockedSignals blocked;
+    pid = fork();
+    if (pid < 0) error = errno;
+    if (pid == 0) RunChild(plan, arguments, environment, parent, report[1]);
+  }
   close(report[1]);
-  int error = pid < 0 ? fork_error : 0;
   if (pid > 0) {
     ssize_t got;
     do {

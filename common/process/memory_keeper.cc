@@ -2,7 +2,6 @@
 #include "common/process/memory_keeper.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -10,8 +9,9 @@
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 #include <cstddef>
+
+#include "common/process/blocked_signals.h"
 
 namespace starling::process {
 namespace {
@@ -43,15 +43,11 @@ pid_t Start() {
   parent = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
   if (parent < 0) return 0;
   pid_t keeper = 0;
+  // Whether there is such a call: the keeper could not say that it has failed.
   if (syscall(SYS_close_range, ~0U, ~0U, 0) == 0) {
-    // A handler of the parent's must not run in the keeper.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const BlockedSignals blocked;
     // No signal tells the parent of its end, and no wait of the parent's finds it.
     keeper = clone(Keep, stack.data() + stack.size(), CLONE_VM, nullptr);
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   close(parent);
   return std::max(keeper, 0);

@@ -16,7 +16,10 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 
+#include "absl/time/time.h"
+#include "common/process/process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -26,7 +29,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::size_t kMemory = 64 << 20;
-constexpr int kSoonMs = 20'000;
+constexpr absl::Duration kSoon = absl::Seconds(20);
 
 // A process with memory, a keeper, and a connection to the test.
 class MemoryKeeperTest : public ::testing::Test {
@@ -46,7 +49,11 @@ class MemoryKeeperTest : public ::testing::Test {
   void SetUp() override {
     if (keeper_ == 0) GTEST_SKIP() << "this system can have no keeper";
     ASSERT_GT(keeper_, 0);
-    ASSERT_TRUE(AwaitStart());
+    const auto stat = ReadStat(keeper_);
+    ASSERT_TRUE(stat.ok()) << stat.status();
+    auto adopted = Process::Adopt(stat->identity);
+    ASSERT_TRUE(adopted.ok()) << adopted.status();
+    keeper_process_ = *std::move(adopted);
   }
   ~MemoryKeeperTest() override {
     kill(child_, SIGKILL);
@@ -59,46 +66,39 @@ class MemoryKeeperTest : public ::testing::Test {
     auto* const memory = static_cast<std::byte*>(
         mmap(nullptr, kMemory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     std::memset(memory, 1, kMemory);
+    // The keeper lets go of its parent's descriptors in the order of their numbers: of this one
+    // last.
+    std::array<int, 2> lock{};
+    (void)!pipe(lock.data());
+    const int last = fcntl(lock[1], F_DUPFD, 200);
+    close(lock[1]);
     const std::array<pid_t, 2> keepers = {StartMemoryKeeper(), StartMemoryKeeper()};
+    close(last);
+    char end = 0;
+    (void)!read(lock[0], &end, 1);
     // The second call starts none, and no wait finds the one that there is.
     const bool alone = waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD;
     const pid_t told = keepers[0] == keepers[1] && alone ? keepers[0] : -1;
     (void)!write(connection, &told, sizeof(told));
-    char end = 0;
     (void)!read(connection, &end, 1);
     _exit(7);
   }
 
-  // Until the keeper holds one descriptor, the one that tells of its parent's end.
-  bool AwaitStart() const {
-    const std::string folder = "/proc/" + std::to_string(keeper_) + "/fd";
-    for (int waited = 0; waited < kSoonMs; ++waited) {
-      if (std::distance(std::filesystem::directory_iterator(folder), {}) == 1) return true;
-      usleep(1000);
-    }
-    return false;
-  }
   // Until the child's end of the connection is closed.
   bool AwaitHangUp() const {
     pollfd end = {.fd = connection_, .events = 0, .revents = 0};
-    return poll(&end, 1, kSoonMs) == 1 && (end.revents & POLLHUP) != 0;
+    return poll(&end, 1, static_cast<int>(absl::ToInt64Milliseconds(kSoon))) == 1 &&
+           (end.revents & POLLHUP) != 0;
   }
-  // What /proc says of the keeper; "" once it is gone.
-  std::string Keeper() const {
+  // What /proc says of the keeper.
+  std::string Status() const {
     std::ifstream file("/proc/" + std::to_string(keeper_) + "/status");
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    return text.find("State:\tZ") == std::string::npos ? text : "";
-  }
-  bool AwaitKeepersEnd() const {
-    for (int waited = 0; waited < kSoonMs; ++waited) {
-      if (Keeper().empty()) return true;
-      usleep(1000);
-    }
-    return false;
+    return {std::istreambuf_iterator<char>(file), {}};
   }
 
   pid_t child_ = 0;
   pid_t keeper_ = 0;
+  Process keeper_process_;
   int connection_ = -1;
 };
 
@@ -109,12 +109,12 @@ TEST_F(MemoryKeeperTest, AKilledProcessClosesItsConnectionsBeforeItsMemoryIsFree
 
   EXPECT_TRUE(AwaitHangUp());
   EXPECT_EQ(waitpid(child_, nullptr, 0), child_);
-  const std::string status = Keeper();
+  const std::string status = Status();
   const std::size_t resident = status.find("VmRSS:");
   ASSERT_NE(resident, std::string::npos) << status;
   EXPECT_GE(std::stoul(status.substr(resident + 6)) << 10, kMemory) << status;
   kill(keeper_, SIGCONT);
-  EXPECT_TRUE(AwaitKeepersEnd());
+  EXPECT_TRUE(keeper_process_.WaitForEnd(kSoon));
 }
 
 TEST_F(MemoryKeeperTest, EndsWithAProcessThatExits) {
@@ -122,19 +122,22 @@ TEST_F(MemoryKeeperTest, EndsWithAProcessThatExits) {
   int status = 0;
   EXPECT_EQ(waitpid(child_, &status, 0), child_);
   EXPECT_EQ(WEXITSTATUS(status), 7);
-  EXPECT_TRUE(AwaitKeepersEnd());
+  EXPECT_TRUE(keeper_process_.WaitForEnd(kSoon));
 }
 
-TEST_F(MemoryKeeperTest, TakesNoSignal) {
+TEST_F(MemoryKeeperTest, HoldsNoDescriptorAndTakesNoSignal) {
+  // But for the one that tells of its parent's end.
+  const std::string folder = "/proc/" + std::to_string(keeper_) + "/fd";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) kill(keeper_, signal);
-  EXPECT_THAT(Keeper(), HasSubstr("Name:\tmemory-keeper"));
+  EXPECT_THAT(Status(), HasSubstr("Name:\tmemory-keeper"));
   EXPECT_EQ(kill(child_, 0), 0);
 }
 
 // Without its keeper a process ends as all others do.
 TEST_F(MemoryKeeperTest, MayBeKilled) {
   kill(keeper_, SIGKILL);
-  EXPECT_TRUE(AwaitKeepersEnd());
+  EXPECT_TRUE(keeper_process_.WaitForEnd(kSoon));
   kill(child_, SIGKILL);
   EXPECT_TRUE(AwaitHangUp());
 }
