@@ -87,6 +87,7 @@ TEST(Simulation, TheInvariantsHoldWhateverFails) {
   EXPECT_GT(sum.Of("coordinators"), Seeds() * 3 / 2);
   EXPECT_GT(sum.Of("copies"), Seeds() / 2);
   EXPECT_GT(sum.Of("restores"), Seeds() / 100);
+  EXPECT_GE(sum.Of("half copies"), Seeds() / 300);
   EXPECT_GT(sum.Of("committed"), Seeds());
   EXPECT_GT(sum.Of("lags"), Seeds());
   EXPECT_GT(sum.Of("halts"), Seeds() / 10);
