@@ -329,6 +329,7 @@ class Requests(RestCase):
         self.ok(self.rest.ask("POST", JOBS, quick("held", runPolicy={"suspend": True})), 201)
         path = f"{JOBS}/held"
         self.await_state("held", "Suspended")
+
         def unchanged():
             tag = self.rest.ask("GET", path).headers["ETag"]
             return self.rest.ask("GET", path, If_None_Match=tag).status == 304
