@@ -10,8 +10,8 @@
 // - The memory stays where it is for as long as the registry lives.
 // - Name, type and shape follow from the job alone, so they are the same at every member. The order
 //   of registration is the same too: copies are sent in that order.
-// - The bytes change only when a step is applied, never while one is computed or reduced, because a
-//   step whose view breaks is dropped and computed again.
+// - The bytes change only when a step is applied or a state comes, never while one is computed or
+//   reduced, because a step whose view breaks is dropped and computed again.
 #pragma once
 
 #include <cstddef>
