@@ -8,6 +8,7 @@
 #include <iterator>
 #include <limits>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -60,11 +61,50 @@ struct Run {
   at::Tensor Bias() const { return operation->bias ? Own(1) : at::Tensor(); }
 };
 
-at::Tensor Dense(Run& run, const at::Tensor& x) {
-  at::Tensor output = at::linear(x, run.Own(0), run.Bias());
-  if (run.pass.on_linear && x.dim() == 2) run.pass.on_linear(run.operation->parameter, x, output);
-  return output;
+// y = x W^T + b, with an empty b for none, whose backward offers the factors of W's gradient before
+// it multiplies them: the product may then be written where the gradient is to lie. Autograd alone
+// would put it elsewhere and add it, which for large matrices takes a fifth of a step.
+class Linear final : public torch::autograd::Function<Linear> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& weight, const at::Tensor& bias, size_t parameter,
+                            const Pass::OnProduct* on_product) {
+    context->save_for_backward({x, weight});
+    context->saved_data["errorsGoOn"] = x.requires_grad();
+    context->saved_data["biased"] = bias.numel() > 0;
+    context->saved_data["parameter"] = static_cast<int64_t>(parameter);
+    context->saved_data["onProduct"] = reinterpret_cast<int64_t>(on_product);
+    return at::linear(x, weight, bias.numel() > 0 ? bias : at::Tensor());
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list errors_of_output) {
+    const at::Tensor& errors = errors_of_output[0];
+    const auto saved = context->get_saved_variables();
+    const auto& [x, weight] = std::tie(saved[0], saved[1]);
+    at::Tensor of_x;
+    if (context->saved_data["errorsGoOn"].toBool()) of_x = at::matmul(errors, weight);
+    const auto parameter = static_cast<size_t>(context->saved_data["parameter"].toInt());
+    const auto& on_product =
+        *reinterpret_cast<const Pass::OnProduct*>(context->saved_data["onProduct"].toInt());
+    at::Tensor of_weight;
+    if (!on_product || !on_product(parameter, errors, x)) {
+      of_weight = AsMatrix(errors).t().mm(AsMatrix(x));
+    }
+    at::Tensor of_bias;
+    if (context->saved_data["biased"].toBool()) of_bias = AsMatrix(errors).sum(0);
+    return {of_x, of_weight, of_bias, {}, {}};
+  }
+};
+
+// `weight` is counted from the operation's first parameter.
+at::Tensor LinearOf(Run& run, const at::Tensor& x, size_t weight, const at::Tensor& bias) {
+  if (!run.pass.training) return at::linear(x, run.Own(weight), bias);
+  // A function of one's own takes no undefined tensor.
+  return Linear::apply(x, run.Own(weight), bias.defined() ? bias : at::empty({0}),
+                       run.operation->parameter + weight, &run.pass.on_product);
 }
+
+at::Tensor Dense(Run& run, const at::Tensor& x) { return LinearOf(run, x, 0, run.Bias()); }
 
 at::Tensor Convolution(Run& run, const at::Tensor& x) {
   const Operation& o = *run.operation;
@@ -182,7 +222,7 @@ at::Tensor Attention(Run& run, const at::Tensor& x) {
   const int64_t width = x.size(2);
   const int64_t heads = run.operation->groups;
   // (query, key, value; sample; head; place; number)
-  const at::Tensor all = at::linear(x, run.Own(0), run.Own(1))
+  const at::Tensor all = LinearOf(run, x, 0, run.Own(1))
                              .view({samples, length, 3, heads, width / heads})
                              .permute({2, 0, 3, 1, 4});
   at::Tensor scores =
@@ -192,7 +232,7 @@ at::Tensor Attention(Run& run, const at::Tensor& x) {
     scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
   }
   const at::Tensor seen = at::matmul(at::softmax(scores, -1), all[2]);
-  return at::linear(seen.transpose(1, 2).reshape({samples, length, width}), run.Own(2), run.Own(3));
+  return LinearOf(run, seen.transpose(1, 2).reshape({samples, length, width}), 2, run.Own(3));
 }
 
 at::Tensor Keep(Run& run, const at::Tensor& x) {
@@ -246,6 +286,8 @@ const Step& StepOf(Op op) {
 }
 
 }  // namespace
+
+at::Tensor AsMatrix(const at::Tensor& rows) { return rows.dim() == 2 ? rows : rows.flatten(0, -2); }
 
 at::Tensor NarrowParameter(const at::Tensor& parameter, const Narrow& narrow) {
   return Rounding::apply(parameter, &narrow, double{narrow.loss_scale});

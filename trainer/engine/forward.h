@@ -29,16 +29,20 @@ struct Narrow {
 // `parameter` in such numbers; its gradient is rounded, and divided by the loss's scale.
 at::Tensor NarrowParameter(const at::Tensor& parameter, const Narrow& narrow);
 
+// (rows..., numbers) as (rows, numbers).
+at::Tensor AsMatrix(const at::Tensor& rows);
+
 struct Pass {
-  // A fully connected layer over flat inputs: its weight's place among the parameters, what goes
-  // in, what comes out.
-  using OnLinear =
-      std::function<void(size_t weight, const at::Tensor& input, const at::Tensor& output)>;
+  // In backward, of parameter `weight`, a matrix: its gradient is the product of the errors of
+  // what came out, (rows..., outputs), and of what went in, (rows..., inputs). True: the callee
+  // takes care of it, and nothing else adds to that gradient.
+  using OnProduct =
+      std::function<bool(size_t weight, const at::Tensor& errors, const at::Tensor& inputs)>;
   // What the running mean that is parameter `parameter` is to follow: the mean over these samples.
   using OnStatistics = std::function<void(size_t parameter, const at::Tensor& mean)>;
 
   bool training = false;
-  OnLinear on_linear = {};          // may be empty
+  OnProduct on_product = {};        // may be empty; outlives backward
   OnStatistics on_statistics = {};  // needed in training
   // What dropout is drawn by: the samples' ids, needed in training where there is any.
   std::span<const int64_t> samples = {};

@@ -81,6 +81,8 @@ class TorchEngine final : public Engine {
     if (!config.class_weights.empty()) weights_ = at::tensor(config.class_weights);
     for (size_t i = 0; i < tensors_.size(); ++i) Initialise(i);
     for (size_t i = 0; i < tensors_.size(); ++i) AddView(TensorOf(i));
+    is_product_.resize(views_.size());
+    begun_.resize(views_.size());
   }
 
   std::span<const Tensor> tensors() const override { return tensors_; }
@@ -101,7 +103,7 @@ class TorchEngine final : public Engine {
                                              const OnBucket& on_bucket) override {
     const auto judge = [&](const at::Tensor& given, const Part& part) -> Judged {
       const at::Tensor target = Labels(labels, part);
-      const at::Tensor rows = RowsOf(given);
+      const at::Tensor rows = AsMatrix(given);  // one for each label
       const at::Tensor loss = OverPlaces(
           at::cross_entropy_loss(rows, target, weights_, at::Reduction::Sum, kIgnored, smoothing_));
       return {loss, Count(loss.item<double>(), rows.detach(), target)};
@@ -138,7 +140,7 @@ class TorchEngine final : public Engine {
                                      std::span<const int64_t> labels) override {
     const auto judge = [&](const at::Tensor& given, const Part& part) -> Judged {
       const at::Tensor target = Labels(labels, part);
-      const at::Tensor rows = RowsOf(given);
+      const at::Tensor rows = AsMatrix(given);  // one for each label
       return {{}, Count(SummedLoss(rows, target).item<double>(), rows, target)};
     };
     return Validate(features, labels.size() / static_cast<size_t>(network_.places), judge);
@@ -204,8 +206,7 @@ class TorchEngine final : public Engine {
 
   absl::StatusOr<BatchSums> Train(std::span<const float> features, size_t samples,
                                   const Judge& judge, const OnBucket& on_bucket) {
-    const std::span<float> gradients = Span(flat_gradients_);
-    std::memset(gradients.data(), 0, gradients.size_bytes());
+    BeginGradients();
     BatchSums sums;
     kept_.assign(kept_.size(), {});
     const std::vector<Part> parts = PartsOf(samples);
@@ -296,7 +297,7 @@ class TorchEngine final : public Engine {
           .add_(mean.detach(), static_cast<double>(part.samples));
     };
     return {.training = true,
-            .on_linear = whole ? Recorder() : Pass::OnLinear(),  // factors are of all samples
+            .on_product = Multiplier(whole),
             .on_statistics = add,
             .samples = ids_.empty() ? ids_ : ids_.subspan(part.first, part.samples),
             .epoch = epoch_,
@@ -315,16 +316,46 @@ class TorchEngine final : public Engine {
     return narrow;
   }
 
-  // Keeps what goes into each fully connected layer, and in backward the errors of what comes out:
-  // those are there before the gradient of its weight is.
-  Pass::OnLinear Recorder() {
-    if (kept_.empty()) return {};
-    return [this](size_t weight, const at::Tensor& input, const at::Tensor& output) {
-      Kept& kept = kept_[IndexOf(weight)];
-      kept.activations = input.detach().contiguous();
-      output.register_hook(
-          [&kept](const at::Tensor& errors) { kept.errors = errors.detach().contiguous(); });
+  // Multiplies where the gradient lies. Factors are kept where they are of all samples; of narrow
+  // numbers the product is rounded first, which autograd does.
+  Pass::OnProduct Multiplier(bool whole) {
+    return [this, whole](size_t parameter, const at::Tensor& errors, const at::Tensor& inputs) {
+      if (!kept_.empty() && whole && inputs.dim() == 2) {
+        kept_[IndexOf(parameter)] = {inputs.detach().contiguous(), errors.detach().contiguous()};
+      }
+      if (narrow_.round) return false;
+      is_product_[parameter] = true;
+      at::Tensor& gradient = views_[parameter].mutable_grad();
+      const at::Tensor by = AsMatrix(errors).t();
+      if (begun_[parameter]) {
+        gradient.addmm_(by, AsMatrix(inputs));
+      } else {
+        at::mm_out(gradient, by, AsMatrix(inputs));
+        begun_[parameter] = true;
+      }
+      return true;
     };
+  }
+
+  // What is added begins with zero. A matrix that was a product in a step before will be written
+  // over.
+  void BeginGradients() {
+    for (size_t i = 0; i < views_.size(); ++i) {
+      begun_[i] = !is_product_[i];
+      if (begun_[i]) Clear(i);
+    }
+  }
+  // A matrix that took no part in the loss.
+  void Complete(size_t parameter) {
+    if (!begun_[parameter]) Clear(parameter);
+    begun_[parameter] = true;
+  }
+  void Clear(size_t parameter) {
+    const Tensor& tensor = TensorOf(parameter);
+    std::ranges::fill(
+        Span(flat_gradients_)
+            .subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.size)),
+        0.0F);
   }
 
   // A stream of its own for each parameter, by its place in the network.
@@ -394,11 +425,6 @@ class TorchEngine final : public Engine {
                          at::kLong);
   }
 
-  // A row for each label: (samples or their places, classes).
-  static at::Tensor RowsOf(const at::Tensor& given) {
-    return given.dim() == 3 ? given.flatten(0, 1) : given;
-  }
-
   // A sample's loss is the mean over its places.
   at::Tensor OverPlaces(const at::Tensor& loss) const {
     return network_.places == 1 ? loss : loss / static_cast<double>(network_.places);
@@ -427,6 +453,7 @@ class TorchEngine final : public Engine {
     }
     reported_ = 0;
     on_parameter_ = [this, &on_bucket](size_t parameter) {
+      Complete(parameter);
       --missing_[bucket_of_[parameter]];
       while (reported_ < buckets_.size() && missing_[reported_] == 0) {
         if (on_bucket) on_bucket(static_cast<int64_t>(reported_));
@@ -438,6 +465,7 @@ class TorchEngine final : public Engine {
   // Parameters that took no part in the loss keep a gradient of zero.
   void FinishBuckets(const OnBucket& on_bucket) {
     on_parameter_ = nullptr;
+    for (size_t i = 0; i < begun_.size(); ++i) Complete(i);
     for (; reported_ < buckets_.size(); ++reported_) {
       if (on_bucket) on_bucket(static_cast<int64_t>(reported_));
     }
@@ -462,6 +490,10 @@ class TorchEngine final : public Engine {
   // Held, or autograd would make new ones without our hooks.
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   std::vector<size_t> bucket_of_;  // by parameter
+  // By parameter: its gradient is written over, not added to, by the first product of a step; and
+  // it holds something of this step, or zeros, that more may be added to.
+  std::vector<bool> is_product_;
+  std::vector<bool> begun_;
   struct Kept {
     at::Tensor activations;
     at::Tensor errors;
