@@ -3,10 +3,20 @@
 
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/kernels/span_math.h"
+#include "trainer/kernels/vectorised.h"
 #include "trainer/optimizer/rule.h"
 
 namespace starling::optimizer {
 namespace {
+
+STARLING_VECTORISED void LarsLoop(float rate, float decay, float momentum,
+                                  const float* __restrict g, float* __restrict p,
+                                  float* __restrict buffer, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    buffer[i] = momentum * buffer[i] + rate * (g[i] + decay * p[i]);
+    p[i] -= buffer[i];
+  }
+}
 
 // LARS (You, Gitman and Ginsburg 2017), with what it is to hold for a matrix or kernel:
 // ratio = trust * |w| / (|g| + decay * |w|), 1 where one of the norms is 0;
@@ -26,14 +36,10 @@ class Lars final : public Rule {
     const double ratio = update.whole_matrix ? RatioOf(parameters, gradient) : 1;
     const auto rate = static_cast<float>(update.learning_rate * ratio);
     const float decay = update.whole_matrix ? weight_decay_ : 0;
-    float* __restrict p = parameters.data();
-    const float* __restrict g = gradient.data();
-    float* __restrict momentum = state[0].data();
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      momentum[i] = momentum_ * momentum[i] + rate * (g[i] + decay * p[i]);
-      p[i] -= momentum[i];
-    }
+    LarsLoop(rate, decay, momentum_, gradient.data(), parameters.data(), state[0].data(),
+             parameters.size());
   }
+  bool elementwise() const override { return false; }
 
  private:
   double RatioOf(std::span<const float> parameters, std::span<const float> gradient) const {

@@ -83,9 +83,14 @@ std::vector<StateVector> NewState(const Optimizer& optimizer, std::size_t parame
 }
 
 void Apply(const Optimizer& optimizer, const Update& update, std::span<float> parameters,
-           std::span<const float> gradient, std::vector<StateVector>& state) {
+           std::span<const float> gradient, std::vector<StateVector>& state, std::size_t first) {
   std::vector<std::span<float>> vectors;
-  for (StateVector& vector : state) vectors.push_back(vector.values);
+  for (StateVector& vector : state) {
+    STARLING_CHECK(
+        first <= vector.values.size() && parameters.size() <= vector.values.size() - first,
+        "each vector has an element for each parameter");
+    vectors.push_back(std::span(vector.values).subspan(first, parameters.size()));
+  }
   optimizer.Apply(update, parameters, gradient, vectors);
 }
 

@@ -6,8 +6,8 @@
 // which belong to the caller, who checkpoints, copies and shards them like the parameters. One
 // implementation serves worker and server alike, and any range of the parameters can be updated by
 // itself. Every element is computed alone, in float, in one fixed order, without contraction: equal
-// inputs give equal bits, whatever the range. (LARS alone looks at whole matrices, where it is told
-// that it has one.)
+// inputs give equal bits, whatever the range and the machine's instruction set. (LARS alone looks
+// at whole matrices, where it is told that it has one.)
 //
 // To add an optimizer: the message of its settings in the schema, a source file with a Rule and its
 // factory, which rule.h declares, a line in the table of optimizer.cc, and a line with its formula
@@ -60,6 +60,9 @@ class Optimizer {
                      std::span<const float> gradient,
                      std::span<const std::span<float>> vectors) const = 0;
 
+  // Any part of a tensor may be updated by itself, with the same result.
+  virtual bool elementwise() const { return true; }
+
   // The parameters were given these values, not by an update: what the rule keeps starts anew, for
   // update `first`.
   virtual void Begin(const Update& /*first*/, std::span<const float> /*parameters*/,
@@ -96,9 +99,9 @@ absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const v1alpha1::Optimiz
 // Zeros for `parameters` parameters.
 std::vector<StateVector> NewState(const Optimizer& optimizer, std::size_t parameters);
 
-// Apply over the whole of `state`.
+// Apply over the elements of `state` from `first` on, as many as there are parameters.
 void Apply(const Optimizer& optimizer, const Update& update, std::span<float> parameters,
-           std::span<const float> gradient, std::vector<StateVector>& state);
+           std::span<const float> gradient, std::vector<StateVector>& state, std::size_t first = 0);
 
 // The learning rate of step `step` (from 1): the rule's own rate under its schedule.
 double LearningRate(const v1alpha1::Optimizer& spec, std::int64_t step);

@@ -2,10 +2,41 @@
 #include <cmath>
 
 #include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/kernels/vectorised.h"
 #include "trainer/optimizer/rule.h"
 
 namespace starling::optimizer {
 namespace {
+
+// Numbers of one update.
+struct RmsPropTerms {
+  float rate = 0;
+  float decay = 0;  // of the mean
+  float rest = 0;   // 1 - decay
+  float epsilon = 0;
+  float momentum = 0;
+  float weight_decay = 0;
+};
+
+STARLING_VECTORISED void RmsPropPlainLoop(RmsPropTerms t, const float* __restrict g,
+                                          float* __restrict p, float* __restrict mean,
+                                          std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const float direction = g[i] + t.weight_decay * p[i];
+    mean[i] = t.decay * mean[i] + t.rest * direction * direction;
+    p[i] -= t.rate * (direction / (std::sqrt(mean[i]) + t.epsilon));
+  }
+}
+STARLING_VECTORISED void RmsPropMomentumLoop(RmsPropTerms t, const float* __restrict g,
+                                             float* __restrict p, float* __restrict mean,
+                                             float* __restrict momentum, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const float direction = g[i] + t.weight_decay * p[i];
+    mean[i] = t.decay * mean[i] + t.rest * direction * direction;
+    momentum[i] = t.momentum * momentum[i] + direction / (std::sqrt(mean[i]) + t.epsilon);
+    p[i] -= t.rate * momentum[i];
+  }
+}
 
 // RMSProp (Tieleman and Hinton 2012) with PyTorch's meaning of every term: the learning rate does
 // not enter the momentum, and epsilon is added to the root.
@@ -25,17 +56,19 @@ class RmsProp final : public Rule {
   void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
              StateVectors state) const override {
     CheckSizes(parameters, gradient, state);
-    const auto rate = static_cast<float>(update.learning_rate);
-    float* __restrict p = parameters.data();
-    const float* __restrict g = gradient.data();
-    float* __restrict mean = state[0].data();
-    float* __restrict momentum = state.size() > 1 ? state[1].data() : nullptr;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const float direction = g[i] + weight_decay_ * p[i];
-      mean[i] = decay_ * mean[i] + rest_ * direction * direction;
-      float step = direction / (std::sqrt(mean[i]) + epsilon_);
-      if (momentum != nullptr) step = momentum[i] = momentum_ * momentum[i] + step;
-      p[i] -= rate * step;
+    const RmsPropTerms terms = {.rate = static_cast<float>(update.learning_rate),
+                                .decay = decay_,
+                                .rest = rest_,
+                                .epsilon = epsilon_,
+                                .momentum = momentum_,
+                                .weight_decay = weight_decay_};
+    const float* g = gradient.data();
+    float* p = parameters.data();
+    float* mean = state[0].data();
+    if (state.size() == 1) {
+      RmsPropPlainLoop(terms, g, p, mean, parameters.size());
+    } else {
+      RmsPropMomentumLoop(terms, g, p, mean, state[1].data(), parameters.size());
     }
   }
 

@@ -9,10 +9,93 @@
 #include "common/status/check.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/kernels/span_math.h"
+#include "trainer/kernels/vectorised.h"
 #include "trainer/optimizer/rule.h"
 
 namespace starling::optimizer {
 namespace {
+
+STARLING_VECTORISED void AdagradLoop(float alpha, float epsilon, const float* __restrict g,
+                                     float* __restrict p, float* __restrict squares,
+                                     std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    squares[i] += g[i] * g[i];
+    const float rate = alpha / (std::sqrt(squares[i]) + epsilon);
+    p[i] -= rate * g[i];
+  }
+}
+
+// The vectors of AdaRevision, and what its reader was given of the last.
+struct Revised {
+  float* __restrict squares;
+  float* __restrict largest;
+  float* __restrict sum;
+  const float* __restrict seen;
+};
+STARLING_VECTORISED void AdaRevisionLoop(float alpha, float epsilon, const float* __restrict g,
+                                         float* __restrict p, Revised v, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const float back = v.sum[i] - v.seen[i];
+    const float before = v.largest[i];
+    v.squares[i] += g[i] * g[i] + 2 * g[i] * back;
+    v.largest[i] = std::max(before, v.squares[i]);
+    const float rate = alpha / (std::sqrt(v.largest[i]) + epsilon);
+    const float old_rate = before > 0 ? alpha / (std::sqrt(before) + epsilon) : rate;
+    p[i] -= rate * g[i] - (old_rate - rate) * back;
+    v.sum[i] += g[i];
+  }
+}
+
+STARLING_VECTORISED void CompensatedLoop(float rate, float lambda, const float* __restrict g,
+                                         const float* __restrict read, float* __restrict p,
+                                         std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    p[i] -= rate * (g[i] + lambda * g[i] * g[i] * (p[i] - read[i]));
+  }
+}
+struct AdaptiveTerms {
+  float rate = 0;
+  float lambda = 0;
+  float decay = 0;
+  float epsilon = 0;
+};
+STARLING_VECTORISED void AdaptivelyCompensatedLoop(AdaptiveTerms t, const float* __restrict g,
+                                                   const float* __restrict read,
+                                                   float* __restrict p, float* __restrict mean,
+                                                   std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    mean[i] = t.decay * mean[i] + (1 - t.decay) * g[i] * g[i];
+    const float strength = t.lambda / std::sqrt(mean[i] + t.epsilon);
+    p[i] -= t.rate * (g[i] + strength * g[i] * g[i] * (p[i] - read[i]));
+  }
+}
+
+struct FtrlTerms {
+  float alpha = 0;
+  float beta = 0;
+  float l1 = 0;
+  float l2 = 0;
+};
+STARLING_VECTORISED void FtrlLoop(FtrlTerms t, const float* __restrict g, float* __restrict p,
+                                  float* __restrict z, float* __restrict n, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const float root = std::sqrt(n[i] + g[i] * g[i]);
+    z[i] += g[i] - (root - std::sqrt(n[i])) / t.alpha * p[i];
+    n[i] += g[i] * g[i];
+    const float past = std::abs(z[i]) - t.l1;
+    const float moved = -std::copysign(past, z[i]) / ((t.beta + std::sqrt(n[i])) / t.alpha + t.l2);
+    p[i] = past <= 0 ? 0 : moved;
+  }
+}
+
+STARLING_VECTORISED void ProximalLoop(float rate, float threshold, const float* __restrict g,
+                                      float* __restrict p, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const float moved = p[i] - rate * g[i];
+    // One of the two is +0.
+    p[i] = std::max(moved - threshold, 0.0F) + std::min(moved + threshold, 0.0F);
+  }
+}
 
 class AddRule final : public Rule {
  public:
@@ -31,15 +114,8 @@ class AdagradRule final : public Rule {
   void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
              StateVectors state) const override {
     CheckSizes(parameters, gradient, state);
-    const auto alpha = static_cast<float>(update.learning_rate);
-    float* __restrict p = parameters.data();
-    const float* __restrict g = gradient.data();
-    float* __restrict squares = state[0].data();
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      squares[i] += g[i] * g[i];
-      const float rate = alpha / (std::sqrt(squares[i]) + epsilon_);
-      p[i] -= rate * g[i];
-    }
+    AdagradLoop(static_cast<float>(update.learning_rate), epsilon_, gradient.data(),
+                parameters.data(), state[0].data(), parameters.size());
   }
 
  private:
@@ -62,23 +138,12 @@ class AdaRevisionRule final : public Rule {
                     std::span<const float> read) const override {
     CheckSizes(parameters, gradient, state);
     STARLING_CHECK(read.size() == parameters.size(), "what was read has the parameters' size");
-    const auto alpha = static_cast<float>(update.learning_rate);
-    float* __restrict p = parameters.data();
-    const float* __restrict g = gradient.data();
-    const float* __restrict seen = read.data();
-    float* __restrict squares = state[0].data();
-    float* __restrict largest = state[1].data();
-    float* __restrict sum = state[2].data();
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const float back = sum[i] - seen[i];
-      const float before = largest[i];
-      squares[i] += g[i] * g[i] + 2 * g[i] * back;
-      largest[i] = std::max(before, squares[i]);
-      const float rate = alpha / (std::sqrt(largest[i]) + epsilon_);
-      const float old_rate = before > 0 ? alpha / (std::sqrt(before) + epsilon_) : rate;
-      p[i] -= rate * g[i] - (old_rate - rate) * back;
-      sum[i] += g[i];
-    }
+    const Revised vectors = {.squares = state[0].data(),
+                             .largest = state[1].data(),
+                             .sum = state[2].data(),
+                             .seen = read.data()};
+    AdaRevisionLoop(static_cast<float>(update.learning_rate), epsilon_, gradient.data(),
+                    parameters.data(), vectors, parameters.size());
   }
 
  private:
@@ -103,19 +168,16 @@ class DelayCompensatedRule final : public Rule {
                     std::span<const float> read) const override {
     CheckSizes(parameters, gradient, state);
     STARLING_CHECK(read.size() == parameters.size(), "what was read has the parameters' size");
-    const auto rate = static_cast<float>(update.learning_rate);
-    const auto lambda = static_cast<float>(options_.lambda);
-    const auto decay = static_cast<float>(options_.decay);
-    const auto epsilon = static_cast<float>(options_.epsilon);
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const float g = gradient[i];
-      float strength = lambda;
-      if (options_.adaptive) {
-        float& mean = state[0][i];
-        mean = decay * mean + (1 - decay) * g * g;
-        strength = lambda / std::sqrt(mean + epsilon);
-      }
-      parameters[i] -= rate * (g + strength * g * g * (parameters[i] - read[i]));
+    const AdaptiveTerms terms = {.rate = static_cast<float>(update.learning_rate),
+                                 .lambda = static_cast<float>(options_.lambda),
+                                 .decay = static_cast<float>(options_.decay),
+                                 .epsilon = static_cast<float>(options_.epsilon)};
+    const float* g = gradient.data();
+    float* p = parameters.data();
+    if (options_.adaptive) {
+      AdaptivelyCompensatedLoop(terms, g, read.data(), p, state[0].data(), parameters.size());
+    } else {
+      CompensatedLoop(terms.rate, terms.lambda, g, read.data(), p, parameters.size());
     }
   }
 
@@ -129,21 +191,12 @@ class FtrlRule final : public Rule {
   void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
              StateVectors state) const override {
     CheckSizes(parameters, gradient, state);
-    const auto alpha = static_cast<float>(update.learning_rate);
-    const auto beta = static_cast<float>(options_.beta);
-    const auto l1 = static_cast<float>(options_.l1);
-    const auto l2 = static_cast<float>(options_.l2);
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const float g = gradient[i];
-      float& z = state[0][i];
-      float& n = state[1][i];
-      const float root = std::sqrt(n + g * g);
-      z += g - (root - std::sqrt(n)) / alpha * parameters[i];
-      n += g * g;
-      const float past = std::abs(z) - l1;
-      parameters[i] =
-          past <= 0 ? 0 : -std::copysign(past, z) / ((beta + std::sqrt(n)) / alpha + l2);
-    }
+    const FtrlTerms terms = {.alpha = static_cast<float>(update.learning_rate),
+                             .beta = static_cast<float>(options_.beta),
+                             .l1 = static_cast<float>(options_.l1),
+                             .l2 = static_cast<float>(options_.l2)};
+    FtrlLoop(terms, gradient.data(), parameters.data(), state[0].data(), state[1].data(),
+             parameters.size());
   }
   // Parameters follow from z: it becomes what gives these.
   void Begin(const Update& first, std::span<const float> parameters,
@@ -170,14 +223,7 @@ class ProximalGradientRule final : public Rule {
              StateVectors state) const override {
     CheckSizes(parameters, gradient, state);
     const auto rate = static_cast<float>(update.learning_rate);
-    const float threshold = rate * l1_;
-    float* __restrict p = parameters.data();
-    const float* __restrict g = gradient.data();
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const float moved = p[i] - rate * g[i];
-      // One of the two is +0.
-      p[i] = std::max(moved - threshold, 0.0F) + std::min(moved + threshold, 0.0F);
-    }
+    ProximalLoop(rate, rate * l1_, gradient.data(), parameters.data(), parameters.size());
   }
 
  private:

@@ -1,9 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/kernels/vectorised.h"
 #include "trainer/optimizer/rule.h"
 
 namespace starling::optimizer {
 namespace {
+
+STARLING_VECTORISED void SgdPlainLoop(float rate, float decay, const float* __restrict g,
+                                      float* __restrict p, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) p[i] -= rate * (g[i] + decay * p[i]);
+}
+STARLING_VECTORISED void SgdMomentumLoop(float rate, float decay, float momentum,
+                                         const float* __restrict g, float* __restrict p,
+                                         float* __restrict buffer, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    buffer[i] = momentum * buffer[i] + (g[i] + decay * p[i]);
+    p[i] -= rate * buffer[i];
+  }
+}
+STARLING_VECTORISED void SgdNesterovLoop(float rate, float decay, float momentum,
+                                         const float* __restrict g, float* __restrict p,
+                                         float* __restrict buffer, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const float direction = g[i] + decay * p[i];
+    buffer[i] = momentum * buffer[i] + direction;
+    p[i] -= rate * (direction + momentum * buffer[i]);
+  }
+}
 
 // PyTorch's SGD with dampening 0: decay joins the gradient, the momentum buffer starts as the first
 // gradient (as zeros do), and Nesterov looks one step ahead.
@@ -19,19 +42,14 @@ class Sgd final : public Rule {
              StateVectors state) const override {
     CheckSizes(parameters, gradient, state);
     const auto rate = static_cast<float>(update.learning_rate);
-    float* __restrict p = parameters.data();
-    const float* __restrict g = gradient.data();
-    const std::size_t count = parameters.size();
+    const float* g = gradient.data();
+    float* p = parameters.data();
     if (state.empty()) {
-      for (std::size_t i = 0; i < count; ++i) p[i] -= rate * (g[i] + weight_decay_ * p[i]);
+      SgdPlainLoop(rate, weight_decay_, g, p, parameters.size());
       return;
     }
-    float* __restrict buffer = state[0].data();
-    for (std::size_t i = 0; i < count; ++i) {
-      const float direction = g[i] + weight_decay_ * p[i];
-      buffer[i] = momentum_ * buffer[i] + direction;
-      p[i] -= rate * (nesterov_ ? direction + momentum_ * buffer[i] : buffer[i]);
-    }
+    const auto loop = nesterov_ ? SgdNesterovLoop : SgdMomentumLoop;
+    loop(rate, weight_decay_, momentum_, g, p, state[0].data(), parameters.size());
   }
 
  private:
