@@ -53,6 +53,8 @@ class Numerics {
 
   // The weights of `tensor` before any step; they are changed to what they may be.
   void Begin(std::size_t tensor, std::span<float> weights);
+  // Whether anything is done to weights beside the optimizer.
+  bool has_rules() const { return !rules_.empty(); }
   // Around each update of a tensor.
   void BeforeUpdate(const WeightUpdate& update, std::span<float> gradient);
   void AfterUpdate(const WeightUpdate& update, std::span<float> weights);

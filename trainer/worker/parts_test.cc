@@ -185,6 +185,40 @@ TEST(TrainingState, ApplyDividesTheSummedGradientByTheBatch) {
   EXPECT_EQ(state.course().training, (Values{1.25, 0.75}));
 }
 
+// Large tensors are updated piece by piece, but not where the rule looks at the whole of one.
+TEST(TrainingState, ALargeTensorIsMovedByTheSameBitsAsInOnePiece) {
+  constexpr std::int64_t kInputs = 25'000;
+  constexpr std::int64_t kBatch = 4;
+  v1alpha1::Optimizer lars;
+  lars.mutable_lars()->set_learning_rate(0.1);
+  v1alpha1::Optimizer adam;
+  adam.mutable_adam()->set_learning_rate(0.1);
+  for (const v1alpha1::Optimizer& spec : {adam, lars}) {
+    const auto rule = *optimizer::MakeOptimizer(spec);
+    const auto workload = Tiny(kInputs, 2);
+    TrainingState state(*workload, *rule, /*keep_best=*/false);
+    std::vector<float> expected(workload->parameters().begin(), workload->parameters().end());
+    std::vector<float> gradient(expected.size());
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      gradient[i] = std::sin(static_cast<float>(i)) * (i < gradient.size() / 2 ? 1.0F : 100.0F);
+    }
+    std::vector<float> mean = gradient;
+    for (float& element : mean) element *= 1.0F / kBatch;
+    for (const engine::Tensor& tensor : workload->declaration().tensors) {
+      const auto first = static_cast<std::size_t>(tensor.offset);
+      const auto size = static_cast<std::size_t>(tensor.size);
+      auto vectors = optimizer::NewState(*rule, size);
+      optimizer::Apply(
+          *rule, {.learning_rate = 0.1, .number = 1, .whole_matrix = tensor.shape.size() > 1},
+          std::span(expected).subspan(first, size), std::span(mean).subspan(first, size), vectors);
+    }
+
+    state.Apply(0.1, kBatch, {1, 1}, gradient);
+
+    EXPECT_TRUE(std::ranges::equal(workload->parameters(), expected)) << spec.ShortDebugString();
+  }
+}
+
 TEST(TrainingState, KeepsTheBestParametersApart) {
   const auto workload = Tiny(1, 2);
   const auto rule = Momentum();

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "trainer/kernels/span_math.h"
 
 namespace starling::worker {
 namespace {
@@ -94,9 +95,7 @@ double TrainingState::Clipped(std::span<const float> gradient, double scale, dou
   double squares = 0;
   for (const Held& held : held_) {
     if (held.tensor.momentum != 0) continue;
-    for (const float element : PartOf(held.tensor, gradient)) {
-      squares += static_cast<double>(element) * element;
-    }
+    squares += kernels::SumOfSquares(PartOf(held.tensor, gradient));
   }
   const double norm = std::sqrt(squares) * scale;
   return std::min(1.0, most / (norm + kAgainstZero));
@@ -113,19 +112,29 @@ void TrainingState::Apply(double learning_rate, int64_t batch, const Values& mea
                            .number = course_.step - numerics_.skipped()};
   for (Held& held : held_) {
     const std::span<float> of_tensor = PartOf(held.tensor, gradient);
-    const bool follows = held.tensor.momentum != 0;
-    for (float& element : of_tensor) element *= follows ? scale : clipped;
-    if (follows) {
-      Follow(held.tensor.momentum, of_tensor, PartOf(held.tensor, workload_.parameters()));
+    const std::span<float> weights = PartOf(held.tensor, workload_.parameters());
+    if (held.tensor.momentum != 0) {
+      kernels::Scale(scale, of_tensor);
+      Follow(held.tensor.momentum, of_tensor, weights);
       continue;
     }
-    const std::span<float> weights = PartOf(held.tensor, workload_.parameters());
     const numerics::WeightUpdate of_weights{
         .tensor = held.weights, .step = course_.step, .samples = batch};
-    numerics_.BeforeUpdate(of_weights, of_tensor);
     update.whole_matrix = held.tensor.shape.size() > 1;
-    optimizer::Apply(rule_, update, weights, of_tensor, held.vectors);
-    numerics_.AfterUpdate(of_weights, weights);
+    // Where nobody needs the whole tensor, what is scaled is still in the core's cache when the
+    // optimizer reads it.
+    constexpr std::size_t kPiece = 16 * 1024;
+    const bool by_pieces = rule_.elementwise() && !numerics_.has_rules();
+    const std::size_t piece = by_pieces ? kPiece : std::max<std::size_t>(1, weights.size());
+    for (std::size_t first = 0; first < weights.size(); first += piece) {
+      const std::size_t size = std::min(piece, weights.size() - first);
+      const std::span<float> of_piece = of_tensor.subspan(first, size);
+      const std::span<float> weights_of_piece = weights.subspan(first, size);
+      kernels::Scale(clipped, of_piece);
+      numerics_.BeforeUpdate(of_weights, of_piece);
+      optimizer::Apply(rule_, update, weights_of_piece, of_piece, held.vectors, first);
+      numerics_.AfterUpdate(of_weights, weights_of_piece);
+    }
   }
   numerics_.Applied();
 }
