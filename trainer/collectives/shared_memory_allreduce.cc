@@ -30,6 +30,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/ranges/ranges.h"
 #include "common/status/macros.h"
+#include "trainer/kernels/span_math.h"
 #include "trainer/transport/arena.h"
 
 namespace starling::collectives {
@@ -61,15 +62,20 @@ constexpr std::size_t kWantedPieces = 8;
 // Below this size two copies cost less than to wait until all have taken.
 constexpr std::size_t kFewestBytesInPlace = 16 * 1024;
 
+// The ranks' arrays above this size displace one another in the last-level cache. Sums are taken
+// past it then, which spares memory one read of what is only overwritten: 12 GB/s rather than 8 at
+// 16 MiB, 9 rather than 7 at 128.
+constexpr std::size_t kMostInCache = 12 << 20;
+
 // How many pieces after it was offered a piece is taken, where all arrays are in windows. A sum
 // comes faster from the last-level cache than out of the cache of the core that has just written
 // it, so middling arrays wait until it has moved there; smaller ones stay in the cores' caches
-// whatever one does, and the largest would be fetched from memory again. Measured: 13 GB/s rather
-// than 10.5 at 4 and 16 MiB, 7 rather than 8 at 64.
+// whatever one does, and the largest would be fetched from memory again. Measured on AMD EPYC with
+// 1 MiB of cache a core: 17 GB/s rather than 11 at 1 MiB, 30 rather than 12 at 2 and 4 MiB.
 constexpr std::size_t kLag = 2;
 std::size_t LagOf(std::size_t bytes) {
   constexpr std::size_t kLate = 64;
-  return bytes > (2 << 20) && bytes <= (32 << 20) ? kLate : kLag;
+  return bytes > (512 << 10) && bytes <= kMostInCache ? kLate : kLag;
 }
 
 // A multiple of a cache line, lest two ranks write to one.
@@ -227,7 +233,8 @@ class SharedSum {
     for (std::size_t other = 1; other < size_; ++other) {
       const std::size_t chunk = (rank_ + other) % size_;
       const std::span<std::byte> piece = Piece(chunk, i);
-      Copy({Shown(chunk, chunk, i), piece.size()}, piece);
+      const std::span<const std::byte> sum(Shown(chunk, chunk, i), piece.size());
+      data_.size() > kMostInCache ? kernels::CopyPastCaches(sum, piece) : Copy(sum, piece);
     }
     Raise(kTaken, i);
     return absl::OkStatus();

@@ -207,7 +207,7 @@ TEST(SharedMemoryAllreduce, WhoWaitsForALateRankSleeps) {
 
 // --- Windows.
 
-constexpr std::size_t kWindowBytes = 4 << 20;
+constexpr std::size_t kWindowBytes = 16 << 20;
 
 // Ranks of shared memory; those in `with` have a window each.
 struct WindowedRanks {
@@ -254,6 +254,27 @@ TEST(Windows, SumsHaveTheRingsBitsWhoeverHasOne) {
         }
       });
     }
+  }
+}
+
+// Above 12 MiB sums are taken past the caches.
+TEST(Windows, LargeArraysHaveTheirSums) {
+  constexpr std::size_t kLength = 3'300'001;
+  for (const int ranks : {2, 3}) {
+    WindowedRanks group(ranks, 0b111);
+    OnEachRank(ranks, [&](int rank) {
+      std::vector<float> other;
+      const std::span<float> array = group.ArrayOf(rank, kLength, 5, other);
+      const auto of_place = [](std::size_t i) { return static_cast<float>(i % 8191); };
+      for (std::size_t i = 0; i < kLength; ++i) array[i] = of_place(i) + static_cast<float>(rank);
+      ASSERT_EQ(Sum(Algorithm::kSharedMemory, *group.meshes[rank], array), absl::OkStatus());
+      const auto more = static_cast<float>(ranks * (ranks - 1) / 2);
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < kLength; ++i) {
+        wrong += array[i] == static_cast<float>(ranks) * of_place(i) + more ? 0 : 1;
+      }
+      EXPECT_EQ(wrong, 0U);
+    });
   }
 }
 

@@ -26,6 +26,8 @@ void Fill(float value, std::span<float> y);
 // Spans of one call have equal lengths (a broken invariant otherwise) and do not overlap in part.
 // y = x
 void Copy(std::span<const float> x, std::span<float> y);
+// y = x for bytes, past the caches: faster where y is not read again before as much else has been.
+void CopyPastCaches(std::span<const std::byte> x, std::span<std::byte> y);
 // y = y + x
 void Add(std::span<const float> x, std::span<float> y);
 void Add(std::span<const double> x, std::span<double> y);

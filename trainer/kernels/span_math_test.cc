@@ -105,6 +105,22 @@ TEST(SpanMath, ResultsDoNotDependOnAlignment) {
   }
 }
 
+TEST(SpanMath, CopiesPastTheCachesAreWholeAndNoMore) {
+  const auto source = Random(300, 6);
+  const auto bytes = std::as_bytes(std::span(source));
+  for (const std::size_t length : {0, 1, 63, 64, 65, 127, 128, 200, 1000}) {
+    for (std::size_t from = 0; from < 70; from += 23) {
+      for (std::size_t to = 0; to < 70; ++to) {
+        std::vector<std::byte> copy(1200, std::byte{0xA5});
+        std::vector<std::byte> expected = copy;
+        std::ranges::copy(bytes.subspan(from, length), expected.begin() + to);
+        CopyPastCaches(bytes.subspan(from, length), std::span(copy).subspan(to, length));
+        ASSERT_EQ(copy, expected) << length << " bytes from " << from << " to " << to;
+      }
+    }
+  }
+}
+
 TEST(SpanMath, MinimumAndMaximumOfIntegers) {
   std::vector<std::int64_t> low = {5, -3, std::numeric_limits<std::int64_t>::max()};
   std::vector<std::int64_t> high = low;
