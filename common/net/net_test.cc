@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <fstream>
+#include <optional>
 #include <string>
 
 #include "common/net/address.h"
@@ -62,6 +66,35 @@ TEST(Socket, ConnectsFromTheGivenSourceAddress) {
   const auto accepted = Accept(*listener);
   ASSERT_TRUE(accepted.ok() && accepted->valid());
   EXPECT_EQ(LocalAddress(*socket)->host, "127.0.77.1");
+}
+
+std::string CongestionControlOf(const FileDescriptor& socket) {
+  char name[16] = {};  // the kernel's limit
+  socklen_t size = sizeof name - 1;
+  EXPECT_EQ(::getsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, name, &size), 0);
+  return name;
+}
+
+TEST(Socket, SendsUnpacedToWhoIsOnTheSameMachine) {
+  for (const std::string host : {"127.0.0.1", "::1"}) {
+    const auto listener = Listen({host, 0});
+    if (host == "::1" && !listener.ok()) continue;  // a machine without IPv6
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    const std::optional<Address> source =
+        host == "::1" ? std::nullopt : std::optional(Address{"127.0.77.1", 0});
+    const auto socket = Connect(*LocalAddress(*listener), Deadline::After(kSoon), source);
+    ASSERT_TRUE(socket.ok()) << socket.status();
+    std::string others;
+    std::ifstream("/proc/sys/net/ipv4/tcp_congestion_control") >> others;
+    EXPECT_EQ(CongestionControlOf(*socket), others);
+
+    SendUnpacedOnOneMachine(*socket);
+
+    EXPECT_EQ(CongestionControlOf(*socket), "reno") << host;
+  }
+  const auto pair = SocketPair();
+  ASSERT_TRUE(pair.ok());
+  SendUnpacedOnOneMachine(pair->first);  // what has no such control stays as it is
 }
 
 TEST(Socket, DescriptorsAreCloseOnExecAndNonblocking) {

@@ -73,6 +73,11 @@ absl::Status ConnectResult(const FileDescriptor& socket, const Address& address)
 absl::StatusOr<FileDescriptor> Connect(const Address& address, Deadline deadline,
                                        const std::optional<Address>& source = std::nullopt);
 
+// Of a connection whose ends are loopback addresses, or one address: on one machine nothing is
+// congested, but where the system's congestion control spaces packets in time (BBR) they wait for
+// its timers all the same, and arrive at half of the rate. This end gets one that does not.
+void SendUnpacedOnOneMachine(const FileDescriptor& socket);
+
 // The address of this end of a socket.
 absl::StatusOr<Address> LocalAddress(const FileDescriptor& socket);
 

@@ -30,6 +30,7 @@ class TcpConnector final : public Connector {
   }
 
   std::unique_ptr<Fitting> Fit(Connection connection, std::size_t) override {
+    net::SendUnpacedOnOneMachine(connection.socket);
     return std::make_unique<SocketFitting>(std::move(connection.socket));
   }
 
