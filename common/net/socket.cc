@@ -62,6 +62,8 @@ void SendUnpacedOnOneMachine(const FileDescriptor& socket) {
   if (!one && !(IsLoopback(here) && IsLoopback(there))) return;
   constexpr std::string_view kUnpaced = "reno";  // which every Linux has, for every user
   (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kUnpaced.data(), kUnpaced.size());
+  constexpr int kSendBytes = 160 << 10;  // the kernel takes twice as many, for its own part of them
+  (void)::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &kSendBytes, sizeof kSendBytes);
 }
 
 void FileDescriptor::Reset() {

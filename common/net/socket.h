@@ -73,9 +73,9 @@ absl::Status ConnectResult(const FileDescriptor& socket, const Address& address)
 absl::StatusOr<FileDescriptor> Connect(const Address& address, Deadline deadline,
                                        const std::optional<Address>& source = std::nullopt);
 
-// Of a connection whose ends are loopback addresses, or one address: on one machine nothing is
-// congested, but where the system's congestion control spaces packets in time (BBR) they wait for
-// its timers all the same, and arrive at half of the rate. This end gets one that does not.
+// Of a connection whose ends are loopback addresses, or one address: a congestion control that
+// spaces packets in time (BBR, if the system's) halves the rate there for nothing. This end gets
+// one that does not, and a send buffer so small that what is in it stays in the caches.
 void SendUnpacedOnOneMachine(const FileDescriptor& socket);
 
 // The address of this end of a socket.
