@@ -5,7 +5,8 @@
 Both sides train the same network on the same files with the same batch, one compute thread a
 process; batches are cut evenly over the processes. A step's time is the time between the ends of
 two steps of one process: reading, computing, exchanging, applying, everything. Without exchange is the
-same work by as many jobs of one worker at the same time: the difference is what the exchange costs.
+same work by as many jobs of one worker at the same time, and the slower of them what would be left of a step
+if its exchange took no time: step by step the longest of theirs, for who exchanges waits for the others.
 mlp10m is a perceptron of 10.5 million weights on the digits. AlexNet and VGG-16 (57 and 134 million
 weights) see made-up images of 64 by 64, which either side makes for itself, and the sides take turns,
 --rounds times each.
@@ -13,6 +14,7 @@ weights) see made-up images of 64 by 64, which either side makes for itself, and
 import argparse
 import collections
 import copy
+import itertools
 import os
 import statistics
 import subprocess
@@ -65,17 +67,20 @@ def stretches(times):
 
 
 def measure_starling(name, spec, workers, steps):
-    return measure_jobs(name, [spec], workers, steps)
+    return [stretches(measure_jobs(name, [spec], workers, steps)[0])]
 
 
 def measure_without_exchange(name, spec, workers, steps):
     """As many jobs of one worker at the same time, each with a worker's share of the batch."""
     spec["dataset"]["globalBatchSize"] //= workers
-    return measure_jobs(name, [copy.deepcopy(spec) for _ in range(workers)], 1, steps)
+    jobs = measure_jobs(name, [copy.deepcopy(spec) for _ in range(workers)], 1, steps)
+    waits = [[later - earlier for earlier, later in zip(times, times[1:])] for times in jobs]
+    slowest = itertools.accumulate((max(step) for step in zip(*waits)), initial=0)
+    return [stretches(jobs[0]), stretches(list(slowest))]
 
 
 def measure_jobs(name, specs, workers, steps):
-    """Of jobs that run at the same time, the first one's."""
+    """When the steps of each of these jobs, which run at the same time, end at one of its workers."""
     homes = [harness.Product() for _ in specs]
     try:
         commands = []
@@ -89,12 +94,12 @@ def measure_jobs(name, specs, workers, steps):
             code = command.wait(900)
             if code != 0:
                 raise AssertionError(f"{command.describe()} exited with {code}:\n{command.tail()}")
-        log = read_steps(homes[0].prefix)
+        logs = [read_steps(home.prefix) for home in homes]
     finally:
         for home in homes:
             home.close()
-    first = min(step.source for step in log)
-    return stretches([step.time for step in log if step.source == first])
+    firsts = [min(step.source for step in log) for log in logs]
+    return [[step.time for step in log if step.source == first] for log, first in zip(logs, firsts)]
 
 
 def measure_ddp(name, workers, steps, core_type):
@@ -106,19 +111,20 @@ def measure_ddp(name, workers, steps, core_type):
         [SYSTEM_PYTHON, os.path.join(harness.BENCH, "ddp_step_time.py"), name, str(workers),
          str(steps), DATA], env=environment, capture_output=True, text=True, timeout=900,
         check=True).stdout
-    return stretches([float(line) for line in output.split()])
+    return [stretches([float(line) for line in output.split()])]
 
 
 def sides(peer, name, spec, workers, steps):
-    """What is measured in turns: (side, how)."""
+    """What is measured in turns: (sides, how); that gives the stretches of each."""
     side_of_peer = "PyTorch DDP" if workers > 1 else "PyTorch"
-    rows = [("Starling", lambda: measure_starling(name, spec(), workers, steps))]
+    rows = [(["Starling"], lambda: measure_starling(name, spec(), workers, steps))]
     if workers > 1:
-        rows += [("without exchange", lambda: measure_without_exchange(name, spec(), workers, steps))]
+        rows += [(["without exchange", "without exchange, the slower of both"],
+                  lambda: measure_without_exchange(name, spec(), workers, steps))]
     if peer:
-        rows += [(f"{side_of_peer}, as it comes", lambda: measure_ddp(name, workers, steps, ""))]
+        rows += [([f"{side_of_peer}, as it comes"], lambda: measure_ddp(name, workers, steps, ""))]
         if harness.core_type():
-            rows += [(f"{side_of_peer}, OPENBLAS_CORETYPE={harness.core_type()}",
+            rows += [([f"{side_of_peer}, OPENBLAS_CORETYPE={harness.core_type()}"],
                       lambda: measure_ddp(name, workers, steps, harness.core_type()))]
     return rows
 
@@ -142,10 +148,11 @@ def main():
         for workers in (1, 2):
             rows = sides(peer, name, network.spec, workers, steps)
             for _ in range(options.rounds or network.rounds):
-                for side, measure in rows:
-                    key = f"{name}, {workers} worker{'s' * (workers > 1)}, {side}"
-                    results.setdefault(key, []).extend(measure())
-            for key in list(results)[-len(rows):]:
+                for names, measure in rows:
+                    for side, waits in zip(names, measure()):
+                        key = f"{name}, {workers} worker{'s' * (workers > 1)}, {side}"
+                        results.setdefault(key, []).extend(waits)
+            for key in list(results)[-sum(len(names) for names, _ in rows):]:
                 print(f"{key:64} {spread(results[key], 1e3)}", flush=True)
     harness.save("step_time" if options.network is None else "step_time_networks", results)
 
