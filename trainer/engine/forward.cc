@@ -63,7 +63,7 @@ struct Run {
 
 // y = x W^T + b, with an empty b for none, whose backward offers the factors of W's gradient before
 // it multiplies them: the product may then be written where the gradient is to lie. Autograd alone
-// would put it elsewhere and add it, which for large matrices takes a fifth of a step.
+// would put it elsewhere and add it, which for large matrices takes a third of a step.
 class Linear final : public torch::autograd::Function<Linear> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
