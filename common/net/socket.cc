@@ -34,32 +34,25 @@ absl::StatusOr<FileDescriptor> NewSocket(int family, const std::string& what) {
   return socket;
 }
 
-// The bytes of the address alone, or none for what is no internet address.
-std::string_view AddressOf(const sockaddr_storage& end) {
-  const auto bytes = [](const auto& address) {
-    return std::string_view(reinterpret_cast<const char*>(&address), sizeof address);
-  };
-  if (end.ss_family == AF_INET) return bytes(reinterpret_cast<const sockaddr_in&>(end).sin_addr);
-  if (end.ss_family == AF_INET6) return bytes(reinterpret_cast<const sockaddr_in6&>(end).sin6_addr);
-  return {};
-}
+bool IsLoopback(const Address& end) { return end.host.starts_with("127."); }
 
-bool IsLoopback(const sockaddr_storage& end) {
-  constexpr char kLoopbackNetwork = 127;
-  return end.ss_family == AF_INET && AddressOf(end).front() == kLoopbackNetwork;
+absl::StatusOr<Address> AddressOf(const FileDescriptor& socket,
+                                  int (*end)(int, sockaddr*, socklen_t*)) {
+  SocketAddress address;
+  address.size = sizeof address.storage;
+  if (end(socket.get(), address.get(), &address.size) != 0) {
+    return ErrnoStatus(errno, "cannot read a socket's address");
+  }
+  return FromSocketAddress(address);
 }
 
 }  // namespace
 
 void SendUnpacedOnOneMachine(const FileDescriptor& socket) {
-  sockaddr_storage here = {}, there = {};
-  socklen_t size = sizeof here;
-  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&here), &size) != 0) return;
-  size = sizeof there;
-  if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&there), &size) != 0) return;
-  if (AddressOf(here).empty()) return;
-  const bool one = here.ss_family == there.ss_family && AddressOf(here) == AddressOf(there);
-  if (!one && !(IsLoopback(here) && IsLoopback(there))) return;
+  const auto here = LocalAddress(socket);
+  const auto there = PeerAddress(socket);
+  if (!here.ok() || !there.ok()) return;
+  if (here->host != there->host && !(IsLoopback(*here) && IsLoopback(*there))) return;
   constexpr std::string_view kUnpaced = "reno";  // which every Linux has, for every user
   (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kUnpaced.data(), kUnpaced.size());
   constexpr int kSendBytes = 160 << 10;  // the kernel takes twice as many, for its own part of them
@@ -182,12 +175,10 @@ absl::StatusOr<FileDescriptor> Connect(const Address& address, Deadline deadline
 }
 
 absl::StatusOr<Address> LocalAddress(const FileDescriptor& socket) {
-  SocketAddress address;
-  address.size = sizeof address.storage;
-  if (::getsockname(socket.get(), address.get(), &address.size) != 0) {
-    return ErrnoStatus(errno, "cannot read a socket's address");
-  }
-  return FromSocketAddress(address);
+  return AddressOf(socket, ::getsockname);
+}
+absl::StatusOr<Address> PeerAddress(const FileDescriptor& socket) {
+  return AddressOf(socket, ::getpeername);
 }
 
 absl::StatusOr<std::pair<FileDescriptor, FileDescriptor>> SocketPair() {

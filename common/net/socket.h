@@ -78,8 +78,9 @@ absl::StatusOr<FileDescriptor> Connect(const Address& address, Deadline deadline
 // one that does not, and a send buffer so small that what is in it stays in the caches.
 void SendUnpacedOnOneMachine(const FileDescriptor& socket);
 
-// The address of this end of a socket.
+// The address of this end of a socket, and of the other.
 absl::StatusOr<Address> LocalAddress(const FileDescriptor& socket);
+absl::StatusOr<Address> PeerAddress(const FileDescriptor& socket);
 
 // Two connected stream sockets (UNIX domain), for peers inside one process.
 absl::StatusOr<std::pair<FileDescriptor, FileDescriptor>> SocketPair();

@@ -34,15 +34,6 @@ struct Introduction {
 constexpr int kSocketBytes = 4 << 20;              // asked for; the system may give less
 constexpr std::size_t kLargestPayload = 16 << 10;  // a lost one is sent again whole
 
-absl::StatusOr<net::Address> PeerAddress(const net::FileDescriptor& socket) {
-  net::SocketAddress address;
-  address.size = sizeof address.storage;
-  if (::getpeername(socket.get(), address.get(), &address.size) != 0) {
-    return net::ErrnoStatus(errno, "cannot read the peer's address");
-  }
-  return net::FromSocketAddress(address);
-}
-
 // On the address of this end of the connection.
 absl::StatusOr<net::FileDescriptor> DatagramSocket(const net::FileDescriptor& connection) {
   ASSIGN_OR_RETURN(net::Address address, net::LocalAddress(connection));
@@ -159,7 +150,7 @@ class UdpFitting final : public Fitting {
   }
 
   absl::Status Connect() {
-    ASSIGN_OR_RETURN(net::Address address, PeerAddress(connection_.socket));
+    ASSIGN_OR_RETURN(net::Address address, net::PeerAddress(connection_.socket));
     address.port = static_cast<std::uint16_t>(peer_.port);
     ASSIGN_OR_RETURN(const net::SocketAddress target, net::ToSocketAddress(address));
     if (::connect(datagrams_.get(), target.get(), target.size) == 0) return absl::OkStatus();
