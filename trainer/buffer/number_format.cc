@@ -4,14 +4,8 @@
 #include <cstdint>
 
 #include "common/status/check.h"
+#include "common/vectorised/vectorised.h"
 #include "trainer/buffer/float16_conversion.h"
-
-// Sanitizers instrument the resolvers that choose a version, which run before the sanitizers do.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(STARLING_THREAD_SANITIZER)
-#define STARLING_VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define STARLING_VECTORISED
-#endif
 
 namespace starling::buffer {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "trainer/kernels/vectorised.h"
+#include "common/vectorised/vectorised.h"
 
 namespace starling::kernels {
 namespace {

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "common/status/check.h"
+#include "common/vectorised/vectorised.h"
 #include "trainer/kernels/magnitudes.h"
-#include "trainer/kernels/vectorised.h"
 
 namespace starling::kernels {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "common/status/check.h"
-#include "trainer/kernels/vectorised.h"
+#include "common/vectorised/vectorised.h"
 
 namespace starling::kernels {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "common/status/check.h"
-#include "trainer/kernels/vectorised.h"
+#include "common/vectorised/vectorised.h"
 
 namespace starling::kernels {
 namespace {

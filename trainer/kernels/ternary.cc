@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "common/status/check.h"
-#include "trainer/kernels/vectorised.h"
+#include "common/vectorised/vectorised.h"
 
 namespace starling::kernels {
 namespace {

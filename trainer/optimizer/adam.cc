@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "common/status/check.h"
+#include "common/vectorised/vectorised.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/kernels/vectorised.h"
 #include "trainer/optimizer/rule.h"
 
 namespace starling::optimizer {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
+#include "common/vectorised/vectorised.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/kernels/vectorised.h"
 #include "trainer/optimizer/rule.h"
 
 namespace starling::optimizer {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "common/status/check.h"
+#include "common/vectorised/vectorised.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/kernels/span_math.h"
-#include "trainer/kernels/vectorised.h"
 #include "trainer/optimizer/rule.h"
 
 namespace starling::optimizer {
