@@ -87,7 +87,7 @@ class Linear final : public torch::autograd::Function<Linear> {
     const auto& on_product =
         *reinterpret_cast<const Pass::OnProduct*>(context->saved_data["onProduct"].toInt());
     at::Tensor of_weight;
-    if (!on_product || !on_product(parameter, errors, x)) {
+    if (!on_product(parameter, errors, x)) {
       of_weight = AsMatrix(errors).t().mm(AsMatrix(x));
     }
     at::Tensor of_bias;

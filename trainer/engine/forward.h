@@ -42,7 +42,7 @@ struct Pass {
   using OnStatistics = std::function<void(size_t parameter, const at::Tensor& mean)>;
 
   bool training = false;
-  OnProduct on_product = {};        // may be empty; outlives backward
+  OnProduct on_product = {};        // needed in training; outlives backward
   OnStatistics on_statistics = {};  // needed in training
   // What dropout is drawn by: the samples' ids, needed in training where there is any.
   std::span<const int64_t> samples = {};

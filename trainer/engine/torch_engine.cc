@@ -277,6 +277,10 @@ class TorchEngine final : public Engine {
     return {flat.data_ptr<float>(), static_cast<size_t>(flat.numel())};
   }
 
+  static std::span<float> PartOf(const at::Tensor& flat, const Tensor& tensor) {
+    return Span(flat).subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.size));
+  }
+
   // The network counts its parameters from the first layer to the last.
   size_t IndexOf(size_t parameter) const { return tensors_.size() - 1 - parameter; }
   const Tensor& TensorOf(size_t parameter) const { return tensors_[IndexOf(parameter)]; }
@@ -351,21 +355,14 @@ class TorchEngine final : public Engine {
     begun_[parameter] = true;
   }
   void Clear(size_t parameter) {
-    const Tensor& tensor = TensorOf(parameter);
-    std::ranges::fill(
-        Span(flat_gradients_)
-            .subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.size)),
-        0.0F);
+    std::ranges::fill(PartOf(flat_gradients_, TensorOf(parameter)), 0.0F);
   }
 
   // A stream of its own for each parameter, by its place in the network.
   void Initialise(size_t parameter) {
     using network::Initial;
     const network::Parameter& wanted = network_.parameters[parameter];
-    const Tensor& tensor = TensorOf(parameter);
-    const auto values =
-        Span(flat_parameters_)
-            .subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.size));
+    const std::span<float> values = PartOf(flat_parameters_, TensorOf(parameter));
     if (wanted.initial == Initial::kZeros || wanted.initial == Initial::kOnes) {
       std::ranges::fill(values, wanted.initial == Initial::kOnes ? 1.0F : 0.0F);
       return;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/ranges/ranges.h"
 #include "trainer/kernels/span_math.h"
 
 namespace starling::worker {
@@ -120,19 +121,20 @@ void TrainingState::Apply(double learning_rate, int64_t batch, const Values& mea
     }
     const numerics::WeightUpdate of_weights{
         .tensor = held.weights, .step = course_.step, .samples = batch};
-    update.whole_matrix = held.tensor.shape.size() > 1;
     // Where nobody needs the whole tensor, what is scaled is still in the core's cache when the
     // optimizer reads it.
     constexpr std::size_t kPiece = 16 * 1024;
     const bool by_pieces = rule_.elementwise() && !numerics_.has_rules();
-    const std::size_t piece = by_pieces ? kPiece : std::max<std::size_t>(1, weights.size());
-    for (std::size_t first = 0; first < weights.size(); first += piece) {
-      const std::size_t size = std::min(piece, weights.size() - first);
-      const std::span<float> of_piece = of_tensor.subspan(first, size);
-      const std::span<float> weights_of_piece = weights.subspan(first, size);
+    update.whole_matrix = !by_pieces && held.tensor.shape.size() > 1;
+    const ranges::Range<std::size_t> all{0, weights.size()};
+    const std::size_t most = by_pieces ? kPiece : std::max<std::size_t>(1, all.size());
+    for (std::size_t i = 0; i < ranges::PiecesOf(all, most); ++i) {
+      const ranges::Range<std::size_t> piece = ranges::PieceOf(all, i, most);
+      const std::span<float> of_piece = piece.Of(of_tensor);
+      const std::span<float> weights_of_piece = piece.Of(weights);
       kernels::Scale(clipped, of_piece);
       numerics_.BeforeUpdate(of_weights, of_piece);
-      optimizer::Apply(rule_, update, weights_of_piece, of_piece, held.vectors, first);
+      optimizer::Apply(rule_, update, weights_of_piece, of_piece, held.vectors, piece.begin);
       numerics_.AfterUpdate(of_weights, weights_of_piece);
     }
   }
