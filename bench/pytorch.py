@@ -29,7 +29,7 @@ import harness
 import origin
 from harness import SYSTEM_PYTHON, kill, read_steps, spread, until
 from recovery import both_step, is_ours, outcome
-from step_time import stretches
+from step_time import stretches, waits_between
 
 LOOPS = os.path.join(harness.BENCH, "pytorch_loops.py")
 BATCH = {"mlp": 128, "resnet18": 16, "transformer": 16}
@@ -177,7 +177,7 @@ def step_times(make, count):
     finally:
         side.close()
     first = min(step.source for step in steps)
-    return stretches([step.time for step in steps if step.source == first])
+    return stretches(waits_between([step.time for step in steps if step.source == first]))
 
 
 def pause_at_join(steps, joined):

@@ -14,7 +14,6 @@ weights) see made-up images of 64 by 64, which either side makes for itself, and
 import argparse
 import collections
 import copy
-import itertools
 import os
 import statistics
 import subprocess
@@ -58,9 +57,12 @@ NETWORKS = {"digits": Network(lambda: digits("digits"), 4000, 1), "mnist": Netwo
 LEAST = 2 * GROUPS  # steps
 
 
-def stretches(times):
-    """Medians of the differences of `times` over GROUPS stretches, the first tenth left out."""
-    waits = [later - earlier for earlier, later in zip(times, times[1:])]
+def waits_between(times):
+    return [later - earlier for earlier, later in zip(times, times[1:])]
+
+
+def stretches(waits):
+    """Medians of `waits` over GROUPS stretches, the first tenth left out."""
     waits = waits[len(waits) // 10:]
     size = max(1, len(waits) // GROUPS)
     return [statistics.median(waits[i * size:(i + 1) * size]) for i in range(GROUPS)]
@@ -74,13 +76,11 @@ def measure_without_exchange(name, spec, workers, steps):
     """As many jobs of one worker at the same time, each with a worker's share of the batch."""
     spec["dataset"]["globalBatchSize"] //= workers
     jobs = measure_jobs(name, [copy.deepcopy(spec) for _ in range(workers)], 1, steps)
-    waits = [[later - earlier for earlier, later in zip(times, times[1:])] for times in jobs]
-    slowest = itertools.accumulate((max(step) for step in zip(*waits)), initial=0)
-    return [stretches(jobs[0]), stretches(list(slowest))]
+    return [stretches(jobs[0]), stretches([max(step) for step in zip(*jobs)])]
 
 
 def measure_jobs(name, specs, workers, steps):
-    """When the steps of each of these jobs, which run at the same time, end at one of its workers."""
+    """The time of each step of each of these jobs, which run at the same time, at one of its workers."""
     homes = [harness.Product() for _ in specs]
     try:
         commands = []
@@ -99,7 +99,8 @@ def measure_jobs(name, specs, workers, steps):
         for home in homes:
             home.close()
     firsts = [min(step.source for step in log) for log in logs]
-    return [[step.time for step in log if step.source == first] for log, first in zip(logs, firsts)]
+    return [waits_between([step.time for step in log if step.source == first])
+            for log, first in zip(logs, firsts)]
 
 
 def measure_ddp(name, workers, steps, core_type):
@@ -111,7 +112,7 @@ def measure_ddp(name, workers, steps, core_type):
         [SYSTEM_PYTHON, os.path.join(harness.BENCH, "ddp_step_time.py"), name, str(workers),
          str(steps), DATA], env=environment, capture_output=True, text=True, timeout=900,
         check=True).stdout
-    return [stretches([float(line) for line in output.split()])]
+    return [stretches(waits_between([float(line) for line in output.split()]))]
 
 
 def sides(peer, name, spec, workers, steps):
