@@ -165,6 +165,7 @@ absl::StatusOr<Outcome> StepExchange::Finish(std::span<const double> statistics,
     // The communication thread may be in a bucket, which the cancelled mesh ends.
     (void)schedule_.TakeOver();
   }
+  if (step_.mesh != nullptr) step_.mesh->SetOthersIdle(false);
   sync::MutexLock lock(mutex_);
   running_ = false;
   if (!finished.ok()) return finished;
@@ -174,6 +175,8 @@ absl::StatusOr<Outcome> StepExchange::Finish(std::span<const double> statistics,
 absl::Status StepExchange::FinishStep(std::span<const double> statistics, int columns,
                                       Outcome& outcome) {
   RETURN_IF_ERROR(schedule_.TakeOver());
+  // From here on all wait for the sums.
+  if (step_.mesh != nullptr) step_.mesh->SetOthersIdle(true);
   RETURN_IF_ERROR(side_channel_->SendStatistics(statistics, columns));
   RETURN_IF_ERROR(schedule_.Finish());
   RETURN_IF_ERROR(side_channel_->Collect(outcome));

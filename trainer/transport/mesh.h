@@ -88,6 +88,10 @@ class Mesh {
   // one another's windows, too.
   virtual absl::StatusOr<Arena*> ShareArena(net::Deadline /*deadline*/) { return nullptr; }
 
+  // Whether the caller's process has no other work while it waits for this mesh, so that polling
+  // takes no core from it (spin.h); false at first.
+  virtual void SetOthersIdle(bool /*idle*/) {}
+
   // Thread-safe. The WaitAny that runs, or else the next, returns nothing if it has nothing to
   // name.
   virtual void Wake() = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/transport/spin.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -28,12 +29,18 @@ bool Allows(SpinRule rule, int ranks_here, int cores) {
 
 }  // namespace
 
-absl::Duration AllowedSpin(const Spin& wanted, int ranks_here, int cores) {
-  return Allows(wanted.rule, ranks_here, cores) ? wanted.time : absl::ZeroDuration();
+absl::Duration AllowedSpin(const Spin& wanted, int ranks_here, int cores, bool others_idle) {
+  const auto where = [](bool allowed, absl::Duration time) {
+    return allowed ? time : absl::ZeroDuration();
+  };
+  const bool alone =
+      others_idle && ranks_here > 1 && Allows(SpinRule::kWhereCoresSuffice, ranks_here, cores);
+  return std::max(where(Allows(wanted.rule, ranks_here, cores), wanted.time),
+                  where(alone, wanted.time_alone));
 }
 
 absl::StatusOr<Spin> ParseSpin(std::string_view text) {
-  if (text.empty()) return Spin{kJobSpin, SpinRule::kWhereACoreIsLeft};
+  if (text.empty()) return Spin{kJobSpin, SpinRule::kWhereACoreIsLeft, kJobSpinAlone};
   int microseconds = 0;
   const bool number = absl::SimpleAtoi(absl::string_view(text.data(), text.size()), &microseconds);
   if (number && microseconds >= 0 && microseconds <= kMostMicroseconds) {

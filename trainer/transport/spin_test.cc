@@ -63,6 +63,70 @@ TEST(Spin, MembersOfAJobSpinWhereACoreIsLeftUnlessTheVariableSaysOtherwise) {
   }
 }
 
+TEST(Spin, WhoseProcessHasNoOtherWorkPollsLongerWhereEachRankHasACore) {
+  const Spin job = *ParseSpin("");
+  const auto allowed = [&](int ranks_here, int cores) {
+    return AllowedSpin(job, ranks_here, cores, /*others_idle=*/true);
+  };
+  EXPECT_EQ(allowed(2, 2), kJobSpinAlone);
+  EXPECT_EQ(allowed(2, 3), kJobSpinAlone);
+  EXPECT_EQ(allowed(3, 2), absl::ZeroDuration());
+  EXPECT_EQ(allowed(1, 16), absl::ZeroDuration());
+  // What somebody has said holds for all, and others' meshes never poll.
+  EXPECT_EQ(AllowedSpin(*ParseSpin("0"), 2, 16, true), absl::ZeroDuration());
+  EXPECT_EQ(AllowedSpin(*ParseSpin("20"), 9, 1, true), absl::Microseconds(20));
+  EXPECT_EQ(AllowedSpin(Spin{}, 2, 16, true), absl::ZeroDuration());
+}
+
+TEST(Crowding, WhoComesBackLateFromGivingWayDoesNotPollForAWhile) {
+  constexpr std::int64_t kStart = 1'000'000'000;
+  Crowding crowding;
+  EXPECT_FALSE(crowding.At(0));
+  crowding.Begin();
+  crowding.GaveWay(kStart, kStart + Crowding::kLate - 1);
+  EXPECT_FALSE(crowding.At(kStart + Crowding::kLate));
+  const std::int64_t back = kStart + Crowding::kLate;
+  crowding.GaveWay(kStart, back);
+  EXPECT_TRUE(crowding.At(back));
+  // That it gave way for a moment since does not say that nobody wants the core.
+  crowding.GaveWay(back + 1, back + 2);
+  EXPECT_TRUE(crowding.At(back + Crowding::kShortest - 1));
+  EXPECT_FALSE(crowding.At(back + Crowding::kShortest));
+}
+
+// How long the next one that is late lasts, where it gives way at `now`.
+std::int64_t LastsAt(std::int64_t now, Crowding crowding) {
+  crowding.Begin();
+  crowding.GaveWay(now - Crowding::kLate, now);
+  std::int64_t lasts = 0;
+  while (crowding.At(now + lasts)) lasts += 50'000;
+  return lasts;
+}
+
+TEST(Crowding, LastsLongerTheOftenerItIsFoundAndShorterWhereItIsNot) {
+  constexpr std::int64_t kNow = 1'000'000'000;
+  Crowding crowding;
+  const auto polls = [&](std::int64_t gives_way_for) {
+    crowding.Begin();
+    crowding.GaveWay(0, gives_way_for);
+  };
+  EXPECT_EQ(LastsAt(kNow, crowding), Crowding::kShortest);
+  polls(Crowding::kLate);
+  EXPECT_EQ(LastsAt(kNow, crowding), 4 * Crowding::kShortest);
+  polls(Crowding::kLate);
+  EXPECT_EQ(LastsAt(kNow, crowding), 16 * Crowding::kShortest);
+  polls(1);
+  EXPECT_EQ(LastsAt(kNow, crowding), 8 * Crowding::kShortest);
+  // Who is served before it gives way has learnt nothing.
+  crowding.Begin();
+  crowding.Begin();
+  EXPECT_EQ(LastsAt(kNow, crowding), 8 * Crowding::kShortest);
+  for (int i = 0; i < 10; ++i) polls(Crowding::kLate);
+  EXPECT_EQ(LastsAt(kNow, crowding), Crowding::kLongest);
+  for (int i = 0; i < 10; ++i) polls(1);
+  EXPECT_EQ(LastsAt(kNow, crowding), Crowding::kShortest);
+}
+
 TEST(Cores, AreThoseThatTheProcessMayRunOnOrItsGroupsLimitWhicheverIsLess) {
   EXPECT_EQ(CoresOf("", 3), 3);
   EXPECT_EQ(CoresOf("max 100000\n", 3), 3);

@@ -34,6 +34,10 @@ std::vector<bool> EachOf(const std::vector<std::unique_ptr<Stream>>& streams,
   return each;
 }
 
+int RanksHere(const std::vector<bool>& near) {
+  return 1 + static_cast<int>(std::count(near.begin(), near.end(), true));
+}
+
 // Transfers that are kept in the order of their tickets; older ones that are open go to a map.
 constexpr std::size_t kMostInOrder = 256;
 
@@ -72,9 +76,8 @@ StreamMesh::StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
       encrypted_(EachOf(streams, &Stream::encrypted)),
       datagrams_(EachOf(streams, &Stream::datagrams)),
       shaping_(options.shaping),
-      spin_(AllowedSpin(options.spin,
-                        1 + static_cast<int>(std::count(near_.begin(), near_.end(), true)),
-                        CoresHere())),
+      spin_(AllowedSpin(options.spin, RanksHere(near_), CoresHere())),
+      spin_alone_(AllowedSpin(options.spin, RanksHere(near_), CoresHere(), /*others_idle=*/true)),
       window_(options.window) {
   shaper = Shaper(options.shaping, std::move(card));
   early_allowance = options.max_early_bytes;
@@ -197,7 +200,7 @@ absl::StatusOr<std::optional<Ticket>> StreamMesh::WaitAny(std::span<const Ticket
       continue;
     }
     if (deadline.Expired()) return std::nullopt;
-    if (Spin(idle_since, spin_)) continue;
+    if (Spin(idle_since, SpinNow())) continue;
     RETURN_IF_ERROR(Sleep(Next(tickets), deadline));
   }
 }
@@ -289,19 +292,26 @@ absl::Status StreamMesh::DriveUntilDone(Ticket ticket, net::Deadline deadline) {
       RETURN_IF_ERROR(Sleep(ticket, deadline));
       continue;
     }
-    if (Spin(idle_since, spin_)) continue;
+    if (Spin(idle_since, SpinNow())) continue;
     RETURN_IF_ERROR(Sleep(ticket, deadline));
   }
 }
 
-bool StreamMesh::Spin(std::int64_t& idle_since, absl::Duration limit) const {
+bool StreamMesh::Spin(std::int64_t& idle_since, absl::Duration limit) {
   if (limit <= absl::ZeroDuration()) return false;
   const std::int64_t now = MonotonicNanoseconds();
-  if (idle_since == 0) idle_since = now;
+  if (others_idle_ && crowding_.At(now)) return false;
+  if (idle_since == 0) {
+    idle_since = now;
+    crowding_.Begin();
+  }
   if (now - idle_since >= absl::ToInt64Nanoseconds(limit)) return false;
+  if (now - idle_since < kSpinAlone) return true;
   // Perhaps it is this very core that the peer waits for.
-  if (now - idle_since >= kSpinAlone) (void)::sched_yield();
-  return true;
+  (void)::sched_yield();
+  const std::int64_t back = MonotonicNanoseconds();
+  crowding_.GaveWay(now, back);
+  return !others_idle_ || !crowding_.At(back);
 }
 
 absl::StatusOr<bool> StreamMesh::Progress() {

@@ -54,6 +54,7 @@ class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
   absl::StatusOr<std::string> ReceiveMessage(int peer, Tag tag, std::size_t limit,
                                              net::Deadline deadline) override;
   absl::StatusOr<Arena*> ShareArena(net::Deadline deadline) override;
+  void SetOthersIdle(bool idle) override { others_idle_ = idle; }
   void Wake() override;
   void Cancel(const absl::Status& reason) override;
   absl::Status status() const override;
@@ -121,7 +122,8 @@ class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
   void Forget(Ticket ticket);
   absl::Status DriveUntilDone(Ticket ticket, net::Deadline deadline);
   // After a Progress that moved nothing: whether to try again rather than to sleep.
-  bool Spin(std::int64_t& idle_since, absl::Duration limit) const;
+  bool Spin(std::int64_t& idle_since, absl::Duration limit);
+  absl::Duration SpinNow() const { return others_idle_ ? spin_alone_ : spin_; }
   // Moves what can be moved without waiting; whether anything did.
   absl::StatusOr<bool> Progress();
   absl::Status Sleep(std::optional<Ticket> ticket, net::Deadline deadline);
@@ -141,6 +143,9 @@ class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
   const std::vector<bool> datagrams_;  // by rank
   const Shaping shaping_;
   const absl::Duration spin_;
+  const absl::Duration spin_alone_;  // while others_idle_
+  bool others_idle_ = false;
+  Crowding crowding_;
   const std::shared_ptr<const Window> window_;  // null: none
   std::vector<std::unique_ptr<TrafficCounter>> counters_;
   std::vector<std::unique_ptr<Link>> links_;  // by rank; null for our own

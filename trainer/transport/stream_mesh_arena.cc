@@ -164,7 +164,8 @@ SealedMemory StreamMesh::TakeWindow(int peer, std::uint64_t bytes) {
 
 absl::Status StreamMesh::AwaitRanks(absl::FunctionRef<int()> laggard, Patience patience,
                                     net::Deadline deadline) {
-  const absl::Duration spin = patience == Patience::kWork ? std::max(spin_, kWorkSpin) : spin_;
+  const absl::Duration spin =
+      patience == Patience::kWork ? std::max(SpinNow(), kWorkSpin) : SpinNow();
   for (int look = 0; look < kLooks && !failed_.load(std::memory_order_acquire); ++look) {
     if (laggard() < 0) return absl::OkStatus();
     Pause();
