@@ -78,6 +78,7 @@ StreamMesh::StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
       shaping_(options.shaping),
       spin_(AllowedSpin(options.spin, RanksHere(near_), CoresHere())),
       spin_alone_(AllowedSpin(options.spin, RanksHere(near_), CoresHere(), /*others_idle=*/true)),
+      oversubscribed_(RanksHere(near_) > CoresHere()),
       window_(options.window) {
   shaper = Shaper(options.shaping, std::move(card));
   early_allowance = options.max_early_bytes;
@@ -300,18 +301,20 @@ absl::Status StreamMesh::DriveUntilDone(Ticket ticket, net::Deadline deadline) {
 bool StreamMesh::Spin(std::int64_t& idle_since, absl::Duration limit) {
   if (limit <= absl::ZeroDuration()) return false;
   const std::int64_t now = MonotonicNanoseconds();
-  if (others_idle_ && crowding_.At(now)) return false;
+  // Who polls for as long as that has a core for itself, or means to have.
+  const bool own_core = others_idle_ && !oversubscribed_;
+  if (own_core && crowding_.At(now)) return false;
   if (idle_since == 0) {
     idle_since = now;
     crowding_.Begin();
   }
   if (now - idle_since >= absl::ToInt64Nanoseconds(limit)) return false;
-  if (now - idle_since < kSpinAlone) return true;
-  // Perhaps it is this very core that the peer waits for.
+  if (now - idle_since < kSpinAlone && !oversubscribed_) return true;
+  // Perhaps it is this very core that the peer waits for; it is where there are too few.
   (void)::sched_yield();
   const std::int64_t back = MonotonicNanoseconds();
   crowding_.GaveWay(now, back);
-  return !others_idle_ || !crowding_.At(back);
+  return !own_core || !crowding_.At(back);
 }
 
 absl::StatusOr<bool> StreamMesh::Progress() {

@@ -144,6 +144,7 @@ class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
   const Shaping shaping_;
   const absl::Duration spin_;
   const absl::Duration spin_alone_;  // while others_idle_
+  const bool oversubscribed_;        // more ranks share memory than there are cores
   bool others_idle_ = false;
   Crowding crowding_;
   const std::shared_ptr<const Window> window_;  // null: none
