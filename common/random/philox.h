@@ -3,13 +3,14 @@
 //
 // Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers: As Easy as 1, 2, 3", SC
 // 2011) has no state that workers could disagree about: whoever needs the draw of sample 17 in
-// epoch 3 computes it, on any worker, in any order, before or after a restart. Everything random in
-// training is keyed by what it is for, never by a rank. To add a use: give it a stream number of
-// its own in Stream.
+// epoch 3 computes it, on any worker, in any order, before or after a restart, with the same bits
+// on any processor. Everything random in training is keyed by what it is for, never by a rank. To
+// add a use: give it a stream number of its own in Stream.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 namespace starling::random {
 
@@ -50,6 +51,10 @@ class Philox {
 
   // Mean 0, variance 1 (Box and Muller 1958).
   double Normal(std::uint64_t counter) const;
+
+  // Those of the counters from `first` on, in a tenth of the time.
+  void Uniforms(std::uint64_t first, std::span<double> out) const;
+  void Normals(std::uint64_t first, std::span<double> out) const;
 
  private:
   std::array<std::uint32_t, 2> key_;

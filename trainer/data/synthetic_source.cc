@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gaussian clusters, one a class: centres and samples are draws of their own counters, so that any
 // two workers make the same set.
+#include <cstdint>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "common/random/philox.h"
 #include "starling/v1alpha1/training_job.pb.h"
@@ -39,14 +42,15 @@ absl::StatusOr<Loaded> LoadSynthetic(const v1alpha1::SyntheticSource& source,
   const random::Philox centres(options.seed, random::Stream::kSyntheticCentres);
   const random::Philox noise(options.seed, validation ? random::Stream::kSyntheticValidation
                                                       : random::Stream::kSyntheticTrain);
+  std::vector<double> centre(static_cast<std::size_t>(features)), around(centre.size());
   set.features.reserve(static_cast<std::size_t>(made * features));
   for (std::int64_t sample = 0; sample < made; ++sample) {
     const std::int64_t label = sample % set.classes;
     set.labels.push_back(label);
-    for (std::int64_t feature = 0; feature < features; ++feature) {
-      set.features.push_back(
-          static_cast<float>(centres.Normal(label * features + feature) +
-                             kNoise * noise.Normal(sample * features + feature)));
+    centres.Normals(static_cast<std::uint64_t>(label * features), centre);
+    noise.Normals(static_cast<std::uint64_t>(sample * features), around);
+    for (std::size_t i = 0; i < centre.size(); ++i) {
+      set.features.push_back(static_cast<float>(centre[i] + kNoise * around[i]));
     }
   }
   return loaded;

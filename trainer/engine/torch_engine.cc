@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
@@ -369,12 +370,18 @@ class TorchEngine final : public Engine {
     }
     const random::Philox source(seed_, random::Stream::kParameters, parameter);
     const auto fan_in = static_cast<double>(wanted.fan_in);
-    const double bound = 1 / std::sqrt(fan_in);
-    const double deviation = wanted.initial == Initial::kKaiming ? std::sqrt(2 / fan_in) : 1;
-    for (uint64_t k = 0; k < values.size(); ++k) {
-      const double draw = wanted.initial == Initial::kUniform ? (2 * source.Uniform(k) - 1) * bound
-                                                              : source.Normal(k) * deviation;
-      values[k] = static_cast<float>(draw);
+    const bool uniform = wanted.initial == Initial::kUniform;
+    double scale = 1;
+    if (uniform) scale = 1 / std::sqrt(fan_in);
+    if (wanted.initial == Initial::kKaiming) scale = std::sqrt(2 / fan_in);
+    std::array<double, 1024> draws;
+    for (size_t first = 0; first < values.size(); first += draws.size()) {
+      const size_t count = std::min(draws.size(), values.size() - first);
+      const std::span<double> drawn = std::span(draws).first(count);
+      uniform ? source.Uniforms(first, drawn) : source.Normals(first, drawn);
+      for (size_t i = 0; i < count; ++i) {
+        values[first + i] = static_cast<float>((uniform ? 2 * drawn[i] - 1 : drawn[i]) * scale);
+      }
     }
   }
 
