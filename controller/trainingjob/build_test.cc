@@ -42,6 +42,8 @@ std::vector<CreatePod> Creates() {
   create.world = second;
   add(1);
   add(0);
+  create.role = Role::kCoordinator;
+  add(0);
   return creates;
 }
 

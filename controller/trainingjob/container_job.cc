@@ -142,7 +142,7 @@ bool EndFormerRounds(Pass& pass) {
   return over;
 }
 
-// No pod of a former round still has that name.
+// No pod has that name any more; one that has ended and is deleted in this pass gives it up.
 bool IsFree(const Pass& pass, std::int64_t index) {
   return std::none_of(pass.observed.pods.begin(), pass.observed.pods.end(),
                       [&](const ObservedPod& pod) {
@@ -160,9 +160,7 @@ void CompleteRound(Pass& pass, const Wanted& wanted) {
     world->wanted = wanted.replicas;
   }
   for (const std::int64_t index : world->members) {
-    if (Member(pass, index) == nullptr && IsFree(pass, index)) {
-      MakePod(pass, Role::kWorker, index, *world);
-    }
+    if (IsFree(pass, index)) MakePod(pass, Role::kWorker, index, *world);
   }
 }
 

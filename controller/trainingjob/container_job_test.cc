@@ -31,6 +31,18 @@ Scene& Obey(Scene& s, PodPhase phase = PodPhase::kRunning) {
 
 Scene& Running(Scene& s, std::int64_t workers = 2) { return Obey(Bring(s, workers)).Settle(); }
 
+// A job of two workers whose first round is over and whose second one is not made yet.
+Scene& InSecondRound(Scene& s) {
+  Bring(s);
+  s.seen.status.mutable_round()->set_number(2);
+  s.seen.status.mutable_round()->set_workers(2);
+  s.seen.status.set_replicas(2);
+  return s;
+}
+
+const World kFirstRound{.round = 1, .members = {0, 1}, .wanted = 2};
+const World kSecondRound{.round = 2, .members = {0, 1}, .wanted = 2};
+
 World WorldOf(const Decision& d) {
   for (const Action& action : d.actions) {
     if (const auto* create = std::get_if<CreatePod>(&action)) return create->world;
@@ -79,6 +91,29 @@ TEST(ContainerJob, OnAClusterARoundRunsOnceItHasLasted) {
   EXPECT_TRUE(Is(scene.Do(), "Running"));
 }
 
+TEST(ContainerJob, OnAClusterARoundThatStartsThisVeryMomentHasNotLasted) {
+  Scene scene;
+  Obey(Bring(scene));
+  scene.options.round_settle = ClusterOptions().round_settle;
+  for (ObservedPod& pod : scene.seen.pods) pod.started = scene.now;
+
+  const Decision decision = scene.Do();
+
+  EXPECT_FALSE(Is(decision, "Running"));
+  EXPECT_EQ(decision.requeue_after, scene.options.round_settle);
+}
+
+// As after the end of a controller that had not written the job's first status yet.
+TEST(ContainerJob, ARoundThatOnlyItsPodsTellOfDoesNotRunWhileOneOfThemGoes) {
+  for (const bool going : {false, true}) {
+    Scene scene;
+    Running(scene).seen.status.Clear();
+    scene.Pod("digits-worker-1").terminating = going;
+    scene.Pod("digits-worker-1").deletion_due = scene.now + absl::Seconds(30);
+    EXPECT_EQ(Is(scene.Do(), "Running"), !going);
+  }
+}
+
 TEST(ContainerJob, RoundThatWasHalfMadeIsCompleted) {
   Scene scene;
   Obey(Bring(scene), PodPhase::kPending);
@@ -104,6 +139,29 @@ TEST(ContainerJob, ScalingStartsAllWorkersAgain) {
   const Decision second = Obey(scene).Do();
   EXPECT_EQ(WorldOf(second), (World{.round = 2, .members = {0, 1, 2}, .wanted = 3}));
   EXPECT_EQ(second.status.failures(), 0);
+}
+
+TEST(ContainerJob, ItsStatusSaysHowManyWorkersAreWantedAndWhatBoundsThem) {
+  Scene scene;
+  Running(scene).worker().set_replicas(5);
+  scene.worker().set_max_replicas(3);
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(decision.status.replicas(), 3);
+  EXPECT_TRUE(Emits(decision, "ReplicasBounded"));
+}
+
+TEST(ContainerJob, NoWorkerIsMadeBeforeARefusedAttemptMayBeRepeated) {
+  Scene scene;
+  Bring(scene).seen.refusal = Refusal{kQuotaExceeded, "exceeded quota: team", scene.now};
+
+  const Decision early = scene.Do();
+
+  EXPECT_EQ(Count<CreatePod>(early), 0);
+  EXPECT_TRUE(early.delayed);
+  scene.now += early.requeue_after;
+  EXPECT_EQ(Count<CreatePod>(scene.Do()), 2);
 }
 
 TEST(ContainerJob, FailedWorkerStartsAllAgainAndCountsOnce) {
@@ -380,12 +438,9 @@ TEST(ContainerJob, WhatIsLeftOfFormerRoundsHoldsUpTheNextWhileItMayCompute) {
   };
   for (const auto& one : cases) {
     Scene scene;
-    Bring(scene);
-    scene.seen.status.mutable_round()->set_number(2);
-    scene.seen.status.mutable_round()->set_workers(2);
-    scene.seen.status.set_replicas(2);
+    InSecondRound(scene);
     ObservedPod& former = scene.Add(Role::kWorker, 0);
-    former.world = {.round = 1, .members = {0, 1}, .wanted = 2};
+    former.world = kFirstRound;
     former.deletion_due = scene.now;
     one.is(scene, former);
     const Decision decision = scene.Do();
@@ -441,14 +496,11 @@ TEST(ContainerJob, FromNoWorkerAtAllItHasNotSucceeded) {
 TEST(ContainerJob, EachThatIsLeftOfAFormerRoundHoldsUpTheNext) {
   for (const bool terminating : {false, true}) {
     Scene scene;
-    Bring(scene);
-    scene.seen.status.mutable_round()->set_number(2);
-    scene.seen.status.mutable_round()->set_workers(2);
-    scene.seen.status.set_replicas(2);
+    InSecondRound(scene);
     scene.Add(Role::kWorker, 0);
     scene.Add(Role::kWorker, 1, terminating ? PodPhase::kRunning : PodPhase::kPending);
     for (ObservedPod& pod : scene.seen.pods) {
-      pod.world = {.round = 1, .members = {0, 1}, .wanted = 2};
+      pod.world = kFirstRound;
       pod.terminating = terminating;
       pod.deletion_due = scene.now - scene.options.stuck_grace;
     }
@@ -459,17 +511,104 @@ TEST(ContainerJob, EachThatIsLeftOfAFormerRoundHoldsUpTheNext) {
 
 TEST(ContainerJob, ANameIsTakenUntilThePodOfTheFormerRoundIsGone) {
   Scene scene;
-  Bring(scene);
-  scene.seen.status.mutable_round()->set_number(2);
-  scene.seen.status.mutable_round()->set_workers(2);
-  scene.seen.status.set_replicas(2);
-  scene.Add(Role::kWorker, 1).world = {.round = 2, .members = {0, 1}, .wanted = 2};
-  scene.Add(Role::kWorker, 0, PodPhase::kPending).world = {
-      .round = 1, .members = {0, 1}, .wanted = 2};
+  InSecondRound(scene);
+  scene.Add(Role::kWorker, 1).world = kSecondRound;
+  scene.Add(Role::kWorker, 0, PodPhase::kPending).world = kFirstRound;
   EXPECT_NE(Deletes(scene.Do(), "digits-worker-0"), nullptr);
   EXPECT_EQ(Count<CreatePod>(scene.Do()), 0);
   scene.seen.pods.pop_back();
   EXPECT_TRUE(Creates(scene.Do(), Role::kWorker, 0));
+}
+
+TEST(ContainerJob, WhatHasEndedOfAFormerRoundGoesAtOnceAndWhatRunsHasItsGrace) {
+  Scene scene;
+  InSecondRound(scene);
+  scene.Add(Role::kWorker, 0).world = kFirstRound;
+  scene.Add(Role::kWorker, 1, PodPhase::kFailed).world = kFirstRound;
+
+  const Decision decision = scene.Do();
+
+  ASSERT_NE(Deletes(decision, "digits-worker-0"), nullptr);
+  EXPECT_EQ(Deletes(decision, "digits-worker-0")->grace_seconds, std::nullopt);
+  ASSERT_NE(Deletes(decision, "digits-worker-1"), nullptr);
+  EXPECT_EQ(Deletes(decision, "digits-worker-1")->grace_seconds, 0);
+}
+
+TEST(ContainerJob, TheNameOfWhatHasEndedIsTakenAgainAtOnce) {
+  Scene scene;
+  InSecondRound(scene);
+  scene.Add(Role::kWorker, 0, PodPhase::kFailed).world = kFirstRound;
+
+  const Decision decision = scene.Do();
+
+  EXPECT_TRUE(Creates(decision, Role::kWorker, 0));
+  EXPECT_TRUE(Creates(decision, Role::kWorker, 1));
+}
+
+TEST(ContainerJob, HowAWorkerOfAFormerRoundEndedDecidesNothing) {
+  for (const std::int64_t code : {0, 1}) {
+    Scene scene;
+    InSecondRound(scene).policy().set_success_policy(v1alpha1::SUCCESS_POLICY_FIRST_WORKER);
+    scene.Add(Role::kWorker, 0).world = kFirstRound;
+    scene.Add(Role::kWorker, 1).world = kSecondRound;
+    scene.End("digits-worker-0", code);
+
+    const Decision decision = scene.Do();
+
+    EXPECT_FALSE(decision.status.has_completion_time()) << code;
+    EXPECT_EQ(decision.status.failures(), 0) << code;
+    EXPECT_EQ(decision.status.round().number(), 2) << code;
+    EXPECT_TRUE(Creates(decision, Role::kWorker, 0)) << code;
+  }
+}
+
+// A pod of another role may be left of what the job was before it was edited.
+TEST(ContainerJob, APodOfAnotherRoleIsLeftAloneAndHoldsUpNobody) {
+  Scene scene;
+  Bring(scene).Add(Role::kParameterServer, 0);
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(Count<DeletePod>(decision), 0);
+  EXPECT_TRUE(Creates(decision, Role::kWorker, 0));
+  EXPECT_TRUE(Creates(decision, Role::kWorker, 1));
+}
+
+TEST(ContainerJob, APodOfAnotherRoleIsOfNoRoundWhateverItsTemplateSays) {
+  Scene scene;
+  InSecondRound(scene);
+  scene.Add(Role::kWorker, 0, PodPhase::kPending).world = kSecondRound;
+  scene.Add(Role::kParameterServer, 1, PodPhase::kPending).world = kSecondRound;
+
+  EXPECT_TRUE(Creates(scene.Do(), Role::kWorker, 1));
+}
+
+// Pods of what the job was before are let go; until then they may fail like any other.
+TEST(ContainerJob, FailuresFromBeforeItBroughtItsContainerCount) {
+  for (const char* name : {"digits-coordinator-0", "digits-worker-0"}) {
+    Scene scene;
+    scene.Training();
+    scene.seen.spec.mutable_workload()->mutable_container();
+    scene.seen.configs = {{1, false}};
+    scene.End(name, 1);
+
+    const Decision decision = scene.Do();
+
+    EXPECT_EQ(decision.status.failures(), 1) << name;
+    EXPECT_EQ(decision.status.incidents_size(), 1) << name;
+  }
+}
+
+TEST(ContainerJob, FailuresCountInAJobThatBringsItsContainerNoMore) {
+  Scene scene;
+  scene.Training();
+  scene.seen.status.mutable_round()->set_number(2);  // stays in its status
+  scene.End("digits-worker-1", 1);
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(decision.status.failures(), 1);
+  EXPECT_EQ(decision.status.incidents_size(), 1);
 }
 
 }  // namespace

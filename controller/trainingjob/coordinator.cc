@@ -100,7 +100,7 @@ void GrantIncarnation(Pass& pass) {
   const v1alpha1::CoordinatorGrant& grant = pass.status.coordinator();
   const std::uint64_t incarnation = static_cast<std::uint64_t>(grant.incarnation());
   if (report->boot_id() == grant.boot_id() && !report->superseded()) {
-    if (report->incarnation() == incarnation && incarnation > 0) pass.report = report;
+    if (report->incarnation() == incarnation) pass.report = report;
     return;
   }
   if (report->incarnation() == 0 && !report->superseded()) {

@@ -360,6 +360,38 @@ TEST(DecideFailure, ShortSyncOfANewViewIsNoRestart) {
   EXPECT_EQ(scene.Do().status.state(), "Running");
 }
 
+TEST(DecideFailure, RestartOfACoordinatorSaysThatTrainingWentOn) {
+  Scene scene;
+  scene.Training();
+  scene.Booted("boot-b");
+  scene.seen.link->former_boot_id = "boot-a";
+
+  const Decision decision = scene.Do();
+
+  ASSERT_EQ(decision.status.incidents_size(), 1);
+  EXPECT_EQ(decision.status.incidents(0).message(),
+            "its process ended and was started again; training went on");
+}
+
+// Its deletion failed, and members leave in order only while their coordinator lives.
+TEST(DecideFailure, CoordinatorThatWasGivenUpAsTheJobEndedLetsItsMembersGo) {
+  Scene scene;
+  scene.Training();
+  scene.policy().set_backoff_limit(0);
+  scene.End("digits-worker-1", 1);
+  scene.seen.link->silent = absl::Seconds(2);
+  scene.Settle();
+  ASSERT_EQ(scene.seen.status.state(), "Failed");
+  ASSERT_TRUE(IsCondemned(scene.seen.status, scene.Pod("digits-coordinator-0")));
+  scene.seen.link->silent = absl::ZeroDuration();
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(Deletes(decision, "digits-coordinator-0"), nullptr);
+  ASSERT_TRUE(decision.supervision.has_value());
+  EXPECT_TRUE(decision.supervision->desired->finished());
+}
+
 TEST(DecideFailure, SuccessIsNotTakenBackByALateFailure) {
   Scene scene;
   scene.Finished(true);

@@ -77,6 +77,16 @@ TEST(DecideSilence, NewCoordinatorThatHasHeardOfAllWorkersSaysWhetherTheyTrain) 
   EXPECT_FALSE(Emits(scene.Do(), "Restarting"));
 }
 
+TEST(DecideSilence, NewCoordinatorNeedHearOnlyOfWorkersThatRun) {
+  Scene scene = RestartedCoordinator();
+  scene.Pod("digits-worker-1").phase = PodPhase::kPending;
+  EXPECT_FALSE(Emits(scene.Do(), "Restarting")) << "the other one may be in the midst of a step";
+
+  scene.Member(scene.Pod("digits-worker-0")).set_in_view(false);
+  scene.report().mutable_members(0)->set_phase(v1alpha1::PHASE_OUT);
+  EXPECT_TRUE(Emits(scene.Do(), "Restarting"));
+}
+
 TEST(DecideSilence, WorkersThatHaveEndedDoNotTrainWhateverTheNewCoordinatorHasHeard) {
   Scene scene = RestartedCoordinator();
   scene.End("digits-worker-0", 137, 9);

@@ -372,6 +372,55 @@ TEST(DecideStandby, OnlyOneThatCouldTakeOverIsWaitedFor) {
   EXPECT_TRUE(waited_for([](Scene& s) { s.seen.second_link.reset(); }));
 }
 
+TEST(DecideStandby, OneThatIsNotArmedLeavesTheLeadToASuccessorThatIsThere) {
+  Scene scene;
+  Armed(scene).End(kLeader, 137, 9);
+  StandbyReport(scene).mutable_standby()->set_armed(false);
+  const std::string successor = scene.Add(Role::kCoordinator, 2).uid;
+
+  const Decision decision = scene.Do();
+
+  ASSERT_TRUE(decision.supervision.has_value());
+  EXPECT_EQ(decision.supervision->pod_uid, successor);
+  ASSERT_TRUE(decision.standby_supervision.has_value());
+  EXPECT_EQ(decision.standby_supervision->pod_uid, scene.Pod(kStandby).uid);
+}
+
+TEST(DecideStandby, OneThatIsGrantedAfterTheEndStandsByNoMore) {
+  Scene scene;
+  Armed(scene).report().mutable_training()->mutable_result()->set_steps(100);
+  scene.Settle().End(kLeader, 137, 9);
+  StandbyReport(scene).mutable_standby()->set_armed(false);
+
+  const Decision decision = scene.Do();
+
+  ASSERT_TRUE(Is(decision, "Succeeded"));
+  EXPECT_EQ(GrantIn(decision).boot_id(), "boot-s");
+  EXPECT_FALSE(GrantIn(decision).has_standby());
+}
+
+// Nothing has been heard of it, as by a controller that has just begun to lead.
+TEST(DecideStandby, WhoIsToLeadDoesNotStandByAsWell) {
+  Scene scene;
+  Asked(scene).seen.link.reset();
+
+  const Decision decision = scene.Do();
+
+  EXPECT_TRUE(decision.supervision.has_value());
+  EXPECT_FALSE(decision.standby_supervision.has_value());
+}
+
+TEST(DecideStandby, OneThatHasNoNumberYetKeepsNobodyFromBeingGranted) {
+  Scene scene;
+  Asked(scene).Add(Role::kCoordinator, 1);
+  scene.Booted("boot-b");
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(GrantIn(decision).incarnation(), 2);
+  EXPECT_EQ(GrantIn(decision).boot_id(), "boot-b");
+}
+
 TEST(DecideStandby, OneThatDoesNotHearItsLeaderForHalfASecondIsAboutToLead) {
   for (const auto& [silent, waits] : {std::pair(0.5, true), {0.25, false}}) {
     Scene scene;

@@ -354,6 +354,17 @@ TEST(DecideStatus, AJobTrainsWhoseMembersAreHeardAndInStep) {
   EXPECT_FALSE(trains(false, true, v1alpha1::PHASE_RUN));
 }
 
+// Its members are in step: unlike the round of a job that brings its own container, it has begun.
+TEST(DecideStatus, OnAClusterAJobTrainsHoweverLatelyItsWorkersStarted) {
+  Scene scene;
+  scene.options.round_settle = ClusterOptions().round_settle;
+  scene.Prepared().Add(Role::kCoordinator, 0);
+  for (const std::int64_t index : {0, 1}) scene.Add(Role::kWorker, index).started = scene.now;
+  scene.Granted();
+
+  EXPECT_TRUE(Is(scene.Do(), "Running"));
+}
+
 TEST(DecideStatus, PodsAreCountedByTheirRoleAndPhase) {
   Scene scene;
   scene.servers(1);

@@ -104,6 +104,15 @@ const Case kGrants[] = {
        ASSERT_TRUE(d.supervision->grant.has_value());
        EXPECT_EQ(d.supervision->grant->incarnation(), 1U);
      }},
+    {"ProcessThatSaysNotWhoItIsIsGrantedNothing",
+     [](Scene& s) {
+       s.Training();
+       s.Booted("");
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(d.status.coordinator().incarnation(), 1);
+       EXPECT_EQ(d.status.coordinator().boot_id(), "boot-a");
+     }},
     {"RestartedProcessGetsTheNextIncarnation",
      [](Scene& s) {
        s.Training();
@@ -173,6 +182,16 @@ const Case kGrants[] = {
        s.report().mutable_training()->mutable_result()->set_steps(3);
      },
      [](const Decision& d) { EXPECT_FALSE(Is(d, "Succeeded")); }},
+    {"ResultUnderAFormerIncarnationIsNotBelieved",
+     [](Scene& s) {
+       s.Training();
+       s.seen.status.mutable_coordinator()->set_incarnation(2);
+       s.report().mutable_training()->mutable_result()->set_steps(3);
+     },
+     [](const Decision& d) {
+       EXPECT_FALSE(Is(d, "Succeeded"));
+       EXPECT_EQ(d.supervision->grant->incarnation(), 2U);
+     }},
 };
 
 const Case kScaling[] = {
