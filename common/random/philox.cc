@@ -68,7 +68,7 @@ STARLING_PART_OF_VECTORISED void Draw(const Key& key, std::uint64_t high, std::u
   }
 }
 
-// Exact. Processors without AVX-512 convert signed numbers alone.
+// Exact. Only AVX-512 converts unsigned numbers, all others signed ones.
 STARLING_PART_OF_VECTORISED double ToDouble(std::uint32_t word) {
   return static_cast<double>(static_cast<std::int32_t>(word ^ 0x80000000U)) + 0x1p31;
 }
@@ -97,8 +97,8 @@ STARLING_PART_OF_VECTORISED double Log(double x) {
   return e * std::numbers::ln2 + (f - s * (f - 2 * series));
 }
 
-// cos(2 pi x) for x in [0, 1): of the nearest quarter and what is left, at most an eighth of a
-// turn.
+// cos(2 pi x) for x in [0, 1). The nearest quarter of a turn says whether it is a sine or a cosine
+// of what is left of x, which is at most an eighth of a turn.
 STARLING_PART_OF_VECTORISED double CosOfTurns(double x) {
   const auto quarter = static_cast<std::int32_t>(4 * x + 0.5);
   const double angle = 2 * std::numbers::pi * (x - 0.25 * quarter);
@@ -137,15 +137,20 @@ STARLING_VECTORISED void DrawNormals(const Key& key, std::uint64_t high, std::ui
   }
 }
 
-// `draw` fills as many as there are lanes.
-template <typename DrawLanes>
-void Fill(std::uint64_t first, std::span<double> out, DrawLanes draw) {
+// `draw` fills as many as there are lanes, `draw_one` gives one of those. What is left is drawn one
+// by one where that is quicker than whole lanes.
+template <typename DrawLanes, typename DrawOne>
+void Fill(std::uint64_t first, std::span<double> out, DrawLanes draw, DrawOne draw_one) {
+  constexpr std::size_t kWorthLanes = kLanes / 4;
   while (out.size() >= kLanes) {
     draw(first, out.data());
     first += kLanes;
     out = out.subspan(kLanes);
   }
-  if (out.empty()) return;
+  if (out.size() < kWorthLanes) {
+    for (double& value : out) value = draw_one(first++);
+    return;
+  }
   std::array<double, kLanes> last;
   draw(first, last.data());
   std::copy_n(last.begin(), out.size(), out.begin());
@@ -194,11 +199,15 @@ double Philox::Normal(std::uint64_t counter) const {
 }
 
 void Philox::Uniforms(std::uint64_t first, std::span<double> out) const {
-  Fill(first, out, [this](std::uint64_t at, double* to) { DrawUniforms(key_, high_, at, to); });
+  Fill(
+      first, out, [this](std::uint64_t at, double* to) { DrawUniforms(key_, high_, at, to); },
+      [this](std::uint64_t at) { return Uniform(at); });
 }
 
 void Philox::Normals(std::uint64_t first, std::span<double> out) const {
-  Fill(first, out, [this](std::uint64_t at, double* to) { DrawNormals(key_, high_, at, to); });
+  Fill(
+      first, out, [this](std::uint64_t at, double* to) { DrawNormals(key_, high_, at, to); },
+      [this](std::uint64_t at) { return Normal(at); });
 }
 
 }  // namespace starling::random

@@ -52,7 +52,8 @@ class Philox {
   // Mean 0, variance 1 (Box and Muller 1958).
   double Normal(std::uint64_t counter) const;
 
-  // Those of the counters from `first` on, in a tenth of the time.
+  // Those of the counters from `first` on, the same bits, in a fraction of the time where there are
+  // hundreds.
   void Uniforms(std::uint64_t first, std::span<double> out) const;
   void Normals(std::uint64_t first, std::span<double> out) const;
 

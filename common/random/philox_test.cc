@@ -105,7 +105,7 @@ TEST(Philox, NormalsAreBoxAndMullers) {
 TEST(Philox, ManyDrawsAreThoseOfEachCounterBitForBit) {
   const Philox random(0x123456789ABCDEF0, Stream::kTest, 6);
   for (const std::uint64_t first : {0ULL, 17ULL, (1ULL << 32) - 30, ~0ULL - 99}) {
-    for (const std::size_t count : {0, 1, 63, 64, 65, 200}) {
+    for (const std::size_t count : {0, 1, 15, 16, 63, 64, 65, 80, 200}) {
       std::vector<double> uniforms(count), normals(count);
       random.Uniforms(first, uniforms);
       random.Normals(first, normals);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gaussian clusters, one a class: centres and samples are draws of their own counters, so that any
 // two workers make the same set.
+#include <algorithm>
+#include <array>
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "common/random/philox.h"
@@ -42,15 +44,20 @@ absl::StatusOr<Loaded> LoadSynthetic(const v1alpha1::SyntheticSource& source,
   const random::Philox centres(options.seed, random::Stream::kSyntheticCentres);
   const random::Philox noise(options.seed, validation ? random::Stream::kSyntheticValidation
                                                       : random::Stream::kSyntheticTrain);
-  std::vector<double> centre(static_cast<std::size_t>(features)), around(centre.size());
+  std::array<double, 1024> centre, around;
   set.features.reserve(static_cast<std::size_t>(made * features));
   for (std::int64_t sample = 0; sample < made; ++sample) {
     const std::int64_t label = sample % set.classes;
     set.labels.push_back(label);
-    centres.Normals(static_cast<std::uint64_t>(label * features), centre);
-    noise.Normals(static_cast<std::uint64_t>(sample * features), around);
-    for (std::size_t i = 0; i < centre.size(); ++i) {
-      set.features.push_back(static_cast<float>(centre[i] + kNoise * around[i]));
+    for (std::int64_t begin = 0; begin < features; begin += std::ssize(centre)) {
+      const auto count = static_cast<std::size_t>(std::min(features - begin, std::ssize(centre)));
+      centres.Normals(static_cast<std::uint64_t>(label * features + begin),
+                      std::span(centre).first(count));
+      noise.Normals(static_cast<std::uint64_t>(sample * features + begin),
+                    std::span(around).first(count));
+      for (std::size_t i = 0; i < count; ++i) {
+        set.features.push_back(static_cast<float>(centre[i] + kNoise * around[i]));
+      }
     }
   }
   return loaded;

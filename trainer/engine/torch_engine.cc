@@ -378,7 +378,11 @@ class TorchEngine final : public Engine {
     for (size_t first = 0; first < values.size(); first += draws.size()) {
       const size_t count = std::min(draws.size(), values.size() - first);
       const std::span<double> drawn = std::span(draws).first(count);
-      uniform ? source.Uniforms(first, drawn) : source.Normals(first, drawn);
+      if (uniform) {
+        source.Uniforms(first, drawn);
+      } else {
+        source.Normals(first, drawn);
+      }
       for (size_t i = 0; i < count; ++i) {
         values[first + i] = static_cast<float>((uniform ? 2 * drawn[i] - 1 : drawn[i]) * scale);
       }

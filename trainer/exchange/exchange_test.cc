@@ -2,6 +2,7 @@
 #include "trainer/exchange/exchange.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -12,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/exchange/step_exchange.h"
 #include "trainer/testing/transports.h"
 
 namespace starling::exchange {
@@ -328,6 +330,47 @@ TEST(Exchange, GradientsAndStatisticsOfTheWrongSizeAreRefused) {
   EXPECT_EQ(exchange->Begin({1, {}, {}}), absl::OkStatus());
   EXPECT_EQ(exchange->Finish(std::vector<double>{1, 2, 3}, 2).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+// Sums nothing, and says whether the mesh was told that others are idle.
+class SaysWhoIsIdle final : public Reduction {
+ public:
+  SaysWhoIsIdle(std::atomic<int>& reduced, std::vector<bool>& idle, absl::Status last)
+      : reduced_(reduced), idle_(idle), last_(std::move(last)) {}
+  absl::Status Reduce(const HostStep& step, transport::Tag, const Bucket& bucket) override {
+    idle_.push_back(step.mesh->others_idle());
+    ++reduced_;
+    return bucket.index == 0 ? absl::OkStatus() : last_;
+  }
+
+ private:
+  std::atomic<int>& reduced_;
+  std::vector<bool>& idle_;
+  const absl::Status last_;
+};
+
+TEST(Exchange, OthersCountAsIdleFromFinishToItsEndHoweverItEnds) {
+  for (const absl::Status& last : {absl::OkStatus(), absl::InternalError("a sum fails")}) {
+    Members members(Kind::kInproc, 2);
+    const auto meshes = members.OpenAll(1);
+    OnEachRank(2, [&](int rank) {
+      std::atomic<int> reduced{0};
+      std::vector<bool> idle;
+      const std::vector<std::size_t> buckets = {100'000, 5};
+      StepExchange exchange(buckets, std::make_unique<SaysWhoIsIdle>(reduced, idle, last), false);
+      ASSERT_EQ(exchange.Enter({}, meshes[rank].get()), absl::OkStatus());
+      std::vector<float> gradients(Total(buckets));
+      Step step{1, gradients, {}};
+      step.deadline = Soon();
+      ASSERT_EQ(exchange.Begin(step), absl::OkStatus());
+      exchange.Add(rank, 0);
+      while (reduced == 0) std::this_thread::yield();  // by the communication thread
+      exchange.Add(rank, 1);
+      EXPECT_EQ(exchange.Finish({}, 0).status().code(), last.code());
+      EXPECT_THAT(idle, ElementsAre(false, true));
+      EXPECT_FALSE(meshes[rank]->others_idle());
+    });
+  }
 }
 
 TEST(Exchange, CancelEndsAReductionThatIsUnderWay) {

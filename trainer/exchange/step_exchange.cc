@@ -175,7 +175,7 @@ absl::StatusOr<Outcome> StepExchange::Finish(std::span<const double> statistics,
 absl::Status StepExchange::FinishStep(std::span<const double> statistics, int columns,
                                       Outcome& outcome) {
   RETURN_IF_ERROR(schedule_.TakeOver());
-  // From here on all wait for the sums.
+  // All gradients of this step are computed: until they are summed no thread computes.
   if (step_.mesh != nullptr) step_.mesh->SetOthersIdle(true);
   RETURN_IF_ERROR(side_channel_->SendStatistics(statistics, columns));
   RETURN_IF_ERROR(schedule_.Finish());

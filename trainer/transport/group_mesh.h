@@ -36,6 +36,7 @@ class GroupMesh final : public Mesh {
   absl::StatusOr<std::string> ReceiveMessage(int peer, Tag tag, std::size_t limit,
                                              net::Deadline deadline) override;
   void SetOthersIdle(bool idle) override { below_.SetOthersIdle(idle); }
+  bool others_idle() const override { return below_.others_idle(); }
   void Wake() override { below_.Wake(); }
   // Ends the mesh below.
   void Cancel(const absl::Status& reason) override { below_.Cancel(reason); }

@@ -46,6 +46,16 @@ TEST_F(GroupMeshTest, RanksAreThoseOfTheGroup) {
   EXPECT_GT(first.traffic(1).payload_sent, 0u);
 }
 
+TEST_F(GroupMeshTest, WhetherOthersAreIdleIsSaidOfTheMeshBelow) {
+  GroupMesh group(*meshes_[3], {3, 1});
+  EXPECT_FALSE(group.others_idle());
+  group.SetOthersIdle(true);
+  EXPECT_TRUE(meshes_[3]->others_idle());
+  EXPECT_TRUE(group.others_idle());
+  group.SetOthersIdle(false);
+  EXPECT_FALSE(meshes_[3]->others_idle());
+}
+
 TEST_F(GroupMeshTest, WaitingForAllIsAboutTheGroupsTransfersAlone) {
   GroupMesh first(*meshes_[3], {3, 1}), second(*meshes_[1], {3, 1});
   // Someone below waits for a member that never speaks.

@@ -88,9 +88,13 @@ class Mesh {
   // one another's windows, too.
   virtual absl::StatusOr<Arena*> ShareArena(net::Deadline /*deadline*/) { return nullptr; }
 
-  // Whether the caller's process has no other work while it waits for this mesh, so that polling
-  // takes no core from it (spin.h); false at first.
-  virtual void SetOthersIdle(bool /*idle*/) {}
+  // Whether no other thread of this process computes while the caller waits for this mesh; false at
+  // first. The caller may then poll for longer before it sleeps (spin.h). Who says true says false
+  // before others compute again, or the thread that drives the mesh takes a core from them. Threads
+  // that read data or write checkpoints may run meanwhile: who polls notices that they want the
+  // core.
+  virtual void SetOthersIdle(bool idle) = 0;
+  virtual bool others_idle() const = 0;
 
   // Thread-safe. The WaitAny that runs, or else the next, returns nothing if it has nothing to
   // name.

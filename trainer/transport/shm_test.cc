@@ -389,11 +389,10 @@ TEST(ShmMesh, HeaderThatChangesAfterItWasCheckedChangesNothing) {
   EXPECT_EQ(buffer, Counting(8));
 }
 
-void SpinUntilThePeerIsGone(const Spin& spin, bool others_idle) {
+TEST(ShmMesh, WhoSpinsNoticesADeathToo) {
   Options options;
-  options.spin = spin;
+  options.spin = {absl::Hours(1), SpinRule::kAlways};
   HalfMesh half(options);
-  half.mesh->SetOthersIdle(others_idle);
   half.pair.theirs.Reset();
   std::vector<std::byte> buffer(8);
   const absl::Time begin = absl::Now();
@@ -401,14 +400,6 @@ void SpinUntilThePeerIsGone(const Spin& spin, bool others_idle) {
   EXPECT_LT(absl::Now() - begin, absl::Seconds(20)) << "not only when time was up";
   EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable) << ended;
   EXPECT_THAT(ended.message(), HasSubstr("the process is gone"));
-}
-
-TEST(ShmMesh, WhoSpinsNoticesADeathToo) {
-  SpinUntilThePeerIsGone({absl::Hours(1), SpinRule::kAlways}, /*others_idle=*/false);
-}
-
-TEST(ShmMesh, WhoSpinsWhileOthersAreIdleNoticesADeathToo) {
-  SpinUntilThePeerIsGone({.time_alone = absl::Hours(1)}, /*others_idle=*/true);
 }
 
 TEST(ShmMesh, RingingWithoutReasonDoesNoHarm) {
@@ -424,7 +415,7 @@ TEST(ShmMesh, RingingWithoutReasonDoesNoHarm) {
 TEST(ShmMesh, NoWakeUpIsLostInManySleepsOfBothEnds) {
   for (const absl::Duration spin : {absl::ZeroDuration(), absl::Microseconds(20)}) {
     Options options;
-    options.spin = {.time = spin, .rule = SpinRule::kAlways};
+    options.spin = {spin, SpinRule::kAlways};
     Members members(Kind::kShm, 2, options);
     auto meshes = members.OpenAll(1);
     OnEachRank(2, [&](int rank) {

@@ -29,22 +29,50 @@ bool Allows(SpinRule rule, int ranks_here, int cores) {
 
 }  // namespace
 
-absl::Duration AllowedSpin(const Spin& wanted, int ranks_here, int cores, bool others_idle) {
-  const auto where = [](bool allowed, absl::Duration time) {
-    return allowed ? time : absl::ZeroDuration();
+SpinLimits LimitsOf(const Spin& wanted, int ranks_here, int cores) {
+  const auto where = [&](SpinRule rule, absl::Duration time) {
+    return Allows(rule, ranks_here, cores) ? time : absl::ZeroDuration();
   };
-  const bool alone =
-      others_idle && ranks_here > 1 && Allows(SpinRule::kWhereCoresSuffice, ranks_here, cores);
-  return std::max(where(Allows(wanted.rule, ranks_here, cores), wanted.time),
-                  where(alone, wanted.time_alone));
+  const absl::Duration others_idle = ranks_here > 1 ? wanted.others_idle : absl::ZeroDuration();
+  return {.time = where(wanted.rule, wanted.time),
+          .others_idle = where(SpinRule::kWhereCoresSuffice, others_idle),
+          .at_sum = wanted.at_sum,
+          .oversubscribed = ranks_here > cores};
+}
+
+SpinWait::Next SpinWait::Decide(std::int64_t since, std::int64_t now, bool at_sum) {
+  if (now == since) BeginPoll();
+  absl::Duration limit = limits_.time;
+  if (at_sum) limit = std::max(limit, limits_.at_sum);
+  if (others_idle_ && now >= backoff_until_) limit = std::max(limit, limits_.others_idle);
+  const std::int64_t polled = now - since;
+  if (polled >= absl::ToInt64Nanoseconds(limit)) return Next::kSleep;
+  return polled >= kYieldAfter || limits_.oversubscribed ? Next::kYield : Next::kPoll;
+}
+
+void SpinWait::BeginPoll() {
+  if (yielded_) backoff_ = std::clamp(late_ ? 4 * backoff_ : backoff_ / 2, kShortest, kLongest);
+  yielded_ = late_ = false;
+}
+
+// What happens while others of this process compute says nothing about the time when they do not.
+void SpinWait::Yielded(std::int64_t from, std::int64_t to) {
+  if (!others_idle_) return;
+  yielded_ = true;
+  if (to - from < kLate) return;
+  late_ = true;
+  backoff_until_ = to + backoff_;
 }
 
 absl::StatusOr<Spin> ParseSpin(std::string_view text) {
-  if (text.empty()) return Spin{kJobSpin, SpinRule::kWhereACoreIsLeft, kJobSpinAlone};
+  if (text.empty())
+    return Spin{
+        .time = kJobSpin, .rule = SpinRule::kWhereACoreIsLeft, .others_idle = kJobSpinOthersIdle};
   int microseconds = 0;
   const bool number = absl::SimpleAtoi(absl::string_view(text.data(), text.size()), &microseconds);
   if (number && microseconds >= 0 && microseconds <= kMostMicroseconds) {
-    return Spin{absl::Microseconds(microseconds), SpinRule::kAlways};
+    const absl::Duration time = absl::Microseconds(microseconds);
+    return Spin{.time = time, .rule = SpinRule::kAlways, .at_sum = time};
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "STARLING_SPIN is \"", std::string(text),

@@ -39,7 +39,7 @@ TEST(Spin, TheRuleTheRanksThatShareMemoryAndTheCoresDecide) {
   };
   for (const Case& one : cases) {
     const absl::Duration wanted = absl::Microseconds(50);
-    EXPECT_EQ(AllowedSpin({wanted, one.rule}, one.ranks_here, one.cores),
+    EXPECT_EQ(LimitsOf({wanted, one.rule}, one.ranks_here, one.cores).time,
               one.spins ? wanted : absl::ZeroDuration())
         << static_cast<int>(one.rule) << ": " << one.ranks_here << " on " << one.cores;
   }
@@ -52,10 +52,15 @@ TEST(Spin, MembersOfAJobSpinWhereACoreIsLeftUnlessTheVariableSaysOtherwise) {
   EXPECT_EQ(by_default->rule, SpinRule::kWhereACoreIsLeft);
   const auto said = ParseSpin("20");
   ASSERT_TRUE(said.ok());
-  EXPECT_EQ(AllowedSpin(*said, 9, 1), absl::Microseconds(20));
+  const SpinLimits limits = LimitsOf(*said, 9, 1);
+  EXPECT_EQ(limits.time, absl::Microseconds(20));
+  EXPECT_EQ(limits.at_sum, absl::Microseconds(20));
   const auto never = ParseSpin("0");
   ASSERT_TRUE(never.ok());
-  EXPECT_EQ(AllowedSpin(*never, 2, 16), absl::ZeroDuration());
+  for (const absl::Duration limit : {LimitsOf(*never, 2, 16).time, LimitsOf(*never, 2, 16).at_sum,
+                                     LimitsOf(*never, 2, 16).others_idle}) {
+    EXPECT_EQ(limit, absl::ZeroDuration());
+  }
   for (const char* bad : {"-1", "soon", "50us", "1000001", " "}) {
     const auto parsed = ParseSpin(bad);
     EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << bad;
@@ -63,68 +68,129 @@ TEST(Spin, MembersOfAJobSpinWhereACoreIsLeftUnlessTheVariableSaysOtherwise) {
   }
 }
 
-TEST(Spin, WhoseProcessHasNoOtherWorkPollsLongerWhereEachRankHasACore) {
-  const Spin job = *ParseSpin("");
-  const auto allowed = [&](int ranks_here, int cores) {
-    return AllowedSpin(job, ranks_here, cores, /*others_idle=*/true);
+TEST(Spin, MembersOfAJobPollLongerWhereOthersAreIdleAndEachRankHasACore) {
+  const auto limit = [](int ranks_here, int cores) {
+    return LimitsOf(*ParseSpin(""), ranks_here, cores).others_idle;
   };
-  EXPECT_EQ(allowed(2, 2), kJobSpinAlone);
-  EXPECT_EQ(allowed(2, 3), kJobSpinAlone);
-  EXPECT_EQ(allowed(3, 2), absl::ZeroDuration());
-  EXPECT_EQ(allowed(1, 16), absl::ZeroDuration());
-  // What somebody has said holds for all, and others' meshes never poll.
-  EXPECT_EQ(AllowedSpin(*ParseSpin("0"), 2, 16, true), absl::ZeroDuration());
-  EXPECT_EQ(AllowedSpin(*ParseSpin("20"), 9, 1, true), absl::Microseconds(20));
-  EXPECT_EQ(AllowedSpin(Spin{}, 2, 16, true), absl::ZeroDuration());
+  EXPECT_EQ(limit(2, 2), kJobSpinOthersIdle);
+  EXPECT_EQ(limit(2, 3), kJobSpinOthersIdle);
+  EXPECT_EQ(limit(3, 2), absl::ZeroDuration());
+  EXPECT_EQ(limit(1, 16), absl::ZeroDuration());
+  EXPECT_EQ(LimitsOf(Spin{}, 2, 16).others_idle, absl::ZeroDuration());
 }
 
-TEST(Crowding, WhoComesBackLateFromGivingWayDoesNotPollForAWhile) {
-  constexpr std::int64_t kStart = 1'000'000'000;
-  Crowding crowding;
-  EXPECT_FALSE(crowding.At(0));
-  crowding.Begin();
-  crowding.GaveWay(kStart, kStart + Crowding::kLate - 1);
-  EXPECT_FALSE(crowding.At(kStart + Crowding::kLate));
-  const std::int64_t back = kStart + Crowding::kLate;
-  crowding.GaveWay(kStart, back);
-  EXPECT_TRUE(crowding.At(back));
-  // That it gave way for a moment since does not say that nobody wants the core.
-  crowding.GaveWay(back + 1, back + 2);
-  EXPECT_TRUE(crowding.At(back + Crowding::kShortest - 1));
-  EXPECT_FALSE(crowding.At(back + Crowding::kShortest));
+TEST(Spin, RanksAreOversubscribedWhereThereAreMoreThanCores) {
+  EXPECT_FALSE(LimitsOf(Spin{}, 1, 1).oversubscribed);
+  EXPECT_FALSE(LimitsOf(Spin{}, 2, 2).oversubscribed);
+  EXPECT_TRUE(LimitsOf(Spin{}, 3, 2).oversubscribed);
 }
 
-// How long the next one that is late lasts, where it gives way at `now`.
-std::int64_t LastsAt(std::int64_t now, Crowding crowding) {
-  crowding.Begin();
-  crowding.GaveWay(now - Crowding::kLate, now);
+constexpr std::int64_t kBegin = 1'000'000'000;
+constexpr std::int64_t kMicro = 1'000;
+using Next = SpinWait::Next;
+
+TEST(SpinWait, PollsAndThenYieldsAndThenSleeps) {
+  SpinWait wait({.time = absl::Microseconds(50)});
+  EXPECT_EQ(wait.Decide(kBegin, kBegin), Next::kPoll);
+  EXPECT_EQ(wait.Decide(kBegin, kBegin + SpinWait::kYieldAfter - 1), Next::kPoll);
+  EXPECT_EQ(wait.Decide(kBegin, kBegin + SpinWait::kYieldAfter), Next::kYield);
+  EXPECT_EQ(wait.Decide(kBegin, kBegin + 50 * kMicro - 1), Next::kYield);
+  EXPECT_EQ(wait.Decide(kBegin, kBegin + 50 * kMicro), Next::kSleep);
+}
+
+TEST(SpinWait, SleepsAtOnceWhereItMayNotPoll) {
+  SpinWait wait({});
+  EXPECT_EQ(wait.Decide(kBegin, kBegin), Next::kSleep);
+}
+
+TEST(SpinWait, AtASumItsOwnLimitHoldsWhereThatIsLonger) {
+  SpinWait wait({.time = absl::Microseconds(20), .at_sum = absl::Microseconds(60)});
+  EXPECT_EQ(wait.Decide(kBegin, kBegin + 20 * kMicro), Next::kSleep);
+  EXPECT_EQ(wait.Decide(kBegin, kBegin + 60 * kMicro - 1, /*at_sum=*/true), Next::kYield);
+  EXPECT_EQ(wait.Decide(kBegin, kBegin + 60 * kMicro, /*at_sum=*/true), Next::kSleep);
+  SpinWait longer({.time = absl::Microseconds(90), .at_sum = absl::Microseconds(60)});
+  EXPECT_EQ(longer.Decide(kBegin, kBegin + 60 * kMicro, /*at_sum=*/true), Next::kYield);
+}
+
+TEST(SpinWait, YieldsAtOnceWhereRanksAreOversubscribed) {
+  SpinWait wait({.at_sum = absl::Microseconds(60), .oversubscribed = true});
+  EXPECT_EQ(wait.Decide(kBegin, kBegin, /*at_sum=*/true), Next::kYield);
+  EXPECT_EQ(wait.Decide(kBegin, kBegin), Next::kSleep);
+}
+
+TEST(SpinWait, PollsLongerWhileOthersAreIdle) {
+  SpinWait wait({.others_idle = absl::Microseconds(300)});
+  EXPECT_FALSE(wait.others_idle());
+  EXPECT_EQ(wait.Decide(kBegin, kBegin), Next::kSleep);
+  wait.SetOthersIdle(true);
+  EXPECT_TRUE(wait.others_idle());
+  EXPECT_EQ(wait.Decide(kBegin, kBegin + 300 * kMicro - 1), Next::kYield);
+  EXPECT_EQ(wait.Decide(kBegin, kBegin + 300 * kMicro), Next::kSleep);
+  wait.SetOthersIdle(false);
+  EXPECT_EQ(wait.Decide(kBegin, kBegin), Next::kSleep);
+}
+
+// How long the time of others_idle is not used after a poll that yields at `now` and comes back
+// late.
+std::int64_t BackoffAt(std::int64_t now, SpinWait wait) {
+  (void)wait.Decide(now, now);
+  wait.Yielded(now - SpinWait::kLate, now);
   std::int64_t lasts = 0;
-  while (crowding.At(now + lasts)) lasts += 50'000;
+  while (wait.Decide(now, now + lasts + 1) == Next::kSleep && lasts < 100'000'000) lasts += 50'000;
   return lasts;
 }
 
-TEST(Crowding, LastsLongerTheOftenerItIsFoundAndShorterWhereItIsNot) {
-  constexpr std::int64_t kNow = 1'000'000'000;
-  Crowding crowding;
-  const auto polls = [&](std::int64_t gives_way_for) {
-    crowding.Begin();
-    crowding.GaveWay(0, gives_way_for);
+TEST(SpinWait, DoesNotUseThatTimeForAWhileAfterALateYield) {
+  SpinWait wait({.others_idle = absl::Hours(1), .at_sum = absl::Microseconds(60)});
+  wait.SetOthersIdle(true);
+  EXPECT_EQ(wait.Decide(kBegin, kBegin), Next::kPoll);
+  wait.Yielded(kBegin, kBegin + SpinWait::kLate - 1);
+  EXPECT_EQ(wait.Decide(kBegin, kBegin + SpinWait::kLate), Next::kYield) << "it was not late";
+  const std::int64_t back = kBegin + SpinWait::kLate;
+  wait.Yielded(kBegin, back);
+  EXPECT_EQ(wait.Decide(kBegin, back), Next::kSleep);
+  EXPECT_EQ(wait.Decide(back, back + 1, /*at_sum=*/true), Next::kPoll) << "the others stay";
+  // That it came back soon from another yield does not say that nobody wants the core.
+  wait.Yielded(back + 1, back + 2);
+  EXPECT_EQ(wait.Decide(kBegin, back + SpinWait::kShortest - 1), Next::kSleep);
+  EXPECT_EQ(wait.Decide(kBegin, back + SpinWait::kShortest), Next::kYield);
+}
+
+TEST(SpinWait, BacksOffLongerTheOftenerItIsLateAndShorterWhereItIsNot) {
+  SpinWait wait({.others_idle = absl::Hours(1)});
+  wait.SetOthersIdle(true);
+  std::int64_t now = kBegin;
+  const auto polls = [&](std::int64_t yields_for) {
+    now += SpinWait::kLongest;
+    (void)wait.Decide(now, now);
+    wait.Yielded(now - yields_for, now);
   };
-  EXPECT_EQ(LastsAt(kNow, crowding), Crowding::kShortest);
-  polls(Crowding::kLate);
-  EXPECT_EQ(LastsAt(kNow, crowding), 4 * Crowding::kShortest);
-  polls(Crowding::kLate);
-  EXPECT_EQ(LastsAt(kNow, crowding), 16 * Crowding::kShortest);
+  const auto backoff = [&] { return BackoffAt(now + 2 * SpinWait::kLongest, wait); };
+  EXPECT_EQ(backoff(), SpinWait::kShortest);
+  polls(SpinWait::kLate);
+  EXPECT_EQ(backoff(), 4 * SpinWait::kShortest);
+  polls(SpinWait::kLate);
+  EXPECT_EQ(backoff(), 16 * SpinWait::kShortest);
   polls(1);
-  EXPECT_EQ(LastsAt(kNow, crowding), 8 * Crowding::kShortest);
-  // Who is served before it gives way has learnt nothing.
-  crowding.Begin();
-  crowding.Begin();
-  EXPECT_EQ(LastsAt(kNow, crowding), 8 * Crowding::kShortest);
-  for (int i = 0; i < 10; ++i) polls(Crowding::kLate);
-  EXPECT_EQ(LastsAt(kNow, crowding), Crowding::kLongest);
+  EXPECT_EQ(backoff(), 8 * SpinWait::kShortest);
+  // Who is served before it yields has learnt nothing.
+  (void)wait.Decide(now, now);
+  (void)wait.Decide(now, now);
+  EXPECT_EQ(backoff(), 8 * SpinWait::kShortest);
+  for (int i = 0; i < 10; ++i) polls(SpinWait::kLate);
+  EXPECT_EQ(backoff(), SpinWait::kLongest);
   for (int i = 0; i < 10; ++i) polls(1);
-  EXPECT_EQ(LastsAt(kNow, crowding), Crowding::kShortest);
+  EXPECT_EQ(backoff(), SpinWait::kShortest);
+}
+
+// The communication thread yields to its own process's backward pass, which is over then.
+TEST(SpinWait, LateYieldsWhileOthersComputeDoNotCount) {
+  SpinWait wait({.time = absl::Microseconds(50), .others_idle = absl::Microseconds(300)});
+  (void)wait.Decide(kBegin, kBegin);
+  wait.Yielded(kBegin, kBegin + SpinWait::kLate);
+  wait.SetOthersIdle(true);
+  const std::int64_t back = kBegin + SpinWait::kLate;
+  EXPECT_EQ(wait.Decide(back - 200 * kMicro, back), Next::kYield);
 }
 
 TEST(Cores, AreThoseThatTheProcessMayRunOnOrItsGroupsLimitWhicheverIsLess) {

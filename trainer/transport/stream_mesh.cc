@@ -18,8 +18,6 @@
 namespace starling::transport {
 namespace {
 
-constexpr std::int64_t kSpinAlone = 5'000;  // nanoseconds of spinning before one yields, too
-
 timespec ToTimespec(std::int64_t nanoseconds) {
   return {static_cast<time_t>(nanoseconds / 1'000'000'000),
           static_cast<long>(nanoseconds % 1'000'000'000)};
@@ -76,9 +74,7 @@ StreamMesh::StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
       encrypted_(EachOf(streams, &Stream::encrypted)),
       datagrams_(EachOf(streams, &Stream::datagrams)),
       shaping_(options.shaping),
-      spin_(AllowedSpin(options.spin, RanksHere(near_), CoresHere())),
-      spin_alone_(AllowedSpin(options.spin, RanksHere(near_), CoresHere(), /*others_idle=*/true)),
-      oversubscribed_(RanksHere(near_) > CoresHere()),
+      spin_(LimitsOf(options.spin, RanksHere(near_), CoresHere())),
       window_(options.window) {
   shaper = Shaper(options.shaping, std::move(card));
   early_allowance = options.max_early_bytes;
@@ -201,7 +197,7 @@ absl::StatusOr<std::optional<Ticket>> StreamMesh::WaitAny(std::span<const Ticket
       continue;
     }
     if (deadline.Expired()) return std::nullopt;
-    if (Spin(idle_since, SpinNow())) continue;
+    if (Spin(idle_since)) continue;
     RETURN_IF_ERROR(Sleep(Next(tickets), deadline));
   }
 }
@@ -293,28 +289,25 @@ absl::Status StreamMesh::DriveUntilDone(Ticket ticket, net::Deadline deadline) {
       RETURN_IF_ERROR(Sleep(ticket, deadline));
       continue;
     }
-    if (Spin(idle_since, SpinNow())) continue;
+    if (Spin(idle_since)) continue;
     RETURN_IF_ERROR(Sleep(ticket, deadline));
   }
 }
 
-bool StreamMesh::Spin(std::int64_t& idle_since, absl::Duration limit) {
-  if (limit <= absl::ZeroDuration()) return false;
+bool StreamMesh::Spin(std::int64_t& idle_since, bool at_sum) {
   const std::int64_t now = MonotonicNanoseconds();
-  // Who polls for as long as that has a core for itself, or means to have.
-  const bool own_core = others_idle_ && !oversubscribed_;
-  if (own_core && crowding_.At(now)) return false;
-  if (idle_since == 0) {
-    idle_since = now;
-    crowding_.Begin();
+  if (idle_since == 0) idle_since = now;
+  switch (spin_.Decide(idle_since, now, at_sum)) {
+    case SpinWait::Next::kSleep:
+      return false;
+    case SpinWait::Next::kPoll:
+      return true;
+    case SpinWait::Next::kYield:
+      (void)::sched_yield();
+      spin_.Yielded(now, MonotonicNanoseconds());
+      return true;
   }
-  if (now - idle_since >= absl::ToInt64Nanoseconds(limit)) return false;
-  if (now - idle_since < kSpinAlone && !oversubscribed_) return true;
-  // Perhaps it is this very core that the peer waits for; it is where there are too few.
-  (void)::sched_yield();
-  const std::int64_t back = MonotonicNanoseconds();
-  crowding_.GaveWay(now, back);
-  return !own_core || !crowding_.At(back);
+  return false;
 }
 
 absl::StatusOr<bool> StreamMesh::Progress() {

@@ -54,7 +54,8 @@ class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
   absl::StatusOr<std::string> ReceiveMessage(int peer, Tag tag, std::size_t limit,
                                              net::Deadline deadline) override;
   absl::StatusOr<Arena*> ShareArena(net::Deadline deadline) override;
-  void SetOthersIdle(bool idle) override { others_idle_ = idle; }
+  void SetOthersIdle(bool idle) override { spin_.SetOthersIdle(idle); }
+  bool others_idle() const override { return spin_.others_idle(); }
   void Wake() override;
   void Cancel(const absl::Status& reason) override;
   absl::Status status() const override;
@@ -121,9 +122,9 @@ class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
   std::optional<Ticket> Next(std::span<const Ticket> tickets) const;
   void Forget(Ticket ticket);
   absl::Status DriveUntilDone(Ticket ticket, net::Deadline deadline);
-  // After a Progress that moved nothing: whether to try again rather than to sleep.
-  bool Spin(std::int64_t& idle_since, absl::Duration limit);
-  absl::Duration SpinNow() const { return others_idle_ ? spin_alone_ : spin_; }
+  // After a Progress that moved nothing: whether to try again rather than to sleep. `idle_since` is
+  // 0 at first, and again after one that moved something.
+  bool Spin(std::int64_t& idle_since, bool at_sum = false);
   // Moves what can be moved without waiting; whether anything did.
   absl::StatusOr<bool> Progress();
   absl::Status Sleep(std::optional<Ticket> ticket, net::Deadline deadline);
@@ -142,11 +143,7 @@ class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
   const std::vector<bool> encrypted_;  // by rank
   const std::vector<bool> datagrams_;  // by rank
   const Shaping shaping_;
-  const absl::Duration spin_;
-  const absl::Duration spin_alone_;  // while others_idle_
-  const bool oversubscribed_;        // more ranks share memory than there are cores
-  bool others_idle_ = false;
-  Crowding crowding_;
+  SpinWait spin_;
   const std::shared_ptr<const Window> window_;  // null: none
   std::vector<std::unique_ptr<TrafficCounter>> counters_;
   std::vector<std::unique_ptr<Link>> links_;  // by rank; null for our own

@@ -17,11 +17,6 @@ namespace {
 // How often a rank looks, pausing, before it does anything that costs more: about 3 microseconds.
 constexpr int kLooks = 100;
 
-// For ranks that work on the same, and for those that have to share cores: who gives way to the
-// others at each look brings on what it waits for, at a tenth of what a sleep and its end cost
-// (about 30 microseconds).
-constexpr absl::Duration kWorkSpin = absl::Microseconds(60);
-
 void Pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -166,9 +161,8 @@ SealedMemory StreamMesh::TakeWindow(int peer, std::uint64_t bytes) {
 
 absl::Status StreamMesh::AwaitRanks(absl::FunctionRef<int()> laggard, Patience patience,
                                     net::Deadline deadline) {
-  const bool soon = patience == Patience::kWork || oversubscribed_;
-  const absl::Duration spin = soon ? std::max(SpinNow(), kWorkSpin) : SpinNow();
-  const int looks = oversubscribed_ ? 1 : kLooks;
+  const bool at_sum = patience == Patience::kWork || spin_.oversubscribed();
+  const int looks = spin_.oversubscribed() ? 1 : kLooks;
   for (int look = 0; look < looks && !failed_.load(std::memory_order_acquire); ++look) {
     if (laggard() < 0) return absl::OkStatus();
     Pause();
@@ -188,7 +182,7 @@ absl::Status StreamMesh::AwaitRanks(absl::FunctionRef<int()> laggard, Patience p
     ASSIGN_OR_RETURN(const bool moved, Progress());
     if (moved) {
       idle_since = 0;
-    } else if (!Spin(idle_since, spin)) {
+    } else if (!Spin(idle_since, at_sum)) {
       RETURN_IF_ERROR(SleepUntilRung(laggard, deadline));
     }
   }
