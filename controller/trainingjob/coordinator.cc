@@ -26,7 +26,6 @@ void NoteRestart(Pass& pass) {
 
 // One second of grace, because it is not known whether a process is there to use it.
 void Drop(Pass& pass) {
-  pass.lost.insert(pass.leader->uid);
   pass.Delete(*pass.leader, 1);
   pass.leader = nullptr;
   pass.report = nullptr;

@@ -89,7 +89,6 @@ bool IsKnownFromPods(const Pass& pass) {
   const auto& conditions = pass.status.conditions();
   const bool first = pass.observed.status_unwritten || pass.observed.status.conditions().empty();
   return first && pass.OwnContainer() && pass.status.round().number() == 1 &&
-         (pass.status.state() == "Pending" || pass.status.state() == "Running") &&
          pass.status.incidents().empty() &&
          std::all_of(conditions.begin(), conditions.end(), [](const auto& condition) {
            return condition.type() == "Created" || condition.type() == "Running";

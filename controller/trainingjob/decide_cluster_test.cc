@@ -141,6 +141,13 @@ const Case kProblemCases[] = {
        ASSERT_NE(Deletes(d, "digits-worker-1"), nullptr);
        EXPECT_EQ(Deletes(d, "digits-worker-1")->grace_seconds, 0);
      }},
+    {"PodThatHasEndedOnANodeThatIsGoneIsLeftToKubernetes",
+     [](Scene& s) {
+       InCluster(s);
+       s.seen.nodes["b"].exists = s.seen.nodes["b"].ready = false;
+       s.End("digits-worker-1", 143, 15).terminating = true;
+     },
+     [](const Decision& d) { EXPECT_EQ(Deletes(d, "digits-worker-1"), nullptr); }},
     {"WorkerThatIsNotAdmittedIsTold",
      [](Scene& s) {
        InCluster(s).report().mutable_members(1)->set_refused("its arithmetic differs");
@@ -174,6 +181,18 @@ const Case kDisruptions[] = {
        EXPECT_NE(Deletes(d, "digits-coordinator-0"), nullptr);
        EXPECT_TRUE(Creates(d, Role::kCoordinator, 1));
        EXPECT_EQ(d.status.failures(), 0);
+     }},
+    {"WorkerThatTheLeavingCoordinatorNeverHeardOfIsLeftToTheNext",
+     [](Scene& s) {
+       InCluster(s).report().mutable_members()->RemoveLast();
+       s.now += absl::Minutes(5);
+       s.Pod("digits-worker-1").unheard_since = s.now - absl::Minutes(1);
+       s.Pod("digits-coordinator-0").disrupted = true;
+     },
+     [](const Decision& d) {
+       EXPECT_NE(Deletes(d, "digits-coordinator-0"), nullptr);
+       EXPECT_EQ(Deletes(d, "digits-worker-1"), nullptr);
+       EXPECT_TRUE(d.unheard.empty());
      }},
     {"PodThatIsAboutToBePreemptedIsDrainedBeforeItIsDeleted",
      [](Scene& s) {

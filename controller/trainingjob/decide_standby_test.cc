@@ -106,6 +106,7 @@ INSTANTIATE_TEST_SUITE_P(
                            EXPECT_EQ(GrantIn(d).standby().boot_id(), "boot-s");
                            ASSERT_TRUE(d.standby_supervision->grant.has_value());
                            EXPECT_EQ(d.standby_supervision->grant->incarnation(), 2U);
+                           EXPECT_EQ(d.standby_supervision->grant->boot_id(), "boot-s");
                            EXPECT_EQ(d.standby_supervision->grant->follows(), 1U);
                            EXPECT_FALSE(d.standby_supervision->desired.has_value());
                            EXPECT_EQ(d.supervision->desired->standby().incarnation(), 2U);
@@ -142,6 +143,7 @@ INSTANTIATE_TEST_SUITE_P(
                            EXPECT_EQ(GrantIn(d).incarnation(), 3);
                            EXPECT_FALSE(GrantIn(d).has_standby());
                            EXPECT_EQ(Count<DeletePod>(d), 0) << "its pod may stand by again";
+                           EXPECT_EQ(d.standby_supervision->boot_id, "");
                          }},
                     Case{"OneThatIsSilentIsReplaced",
                          [](Scene& s) { Armed(s).seen.second_link->silent = absl::Seconds(2); },
@@ -229,7 +231,12 @@ INSTANTIATE_TEST_SUITE_P(
                            s.report().set_boot_id("boot-b");
                            StandbyReport(s).mutable_standby()->set_silent_seconds(1.2);
                          },
-                         [](const Decision& d) { EXPECT_EQ(GrantIn(d).incarnation(), 1); }},
+                         [](const Decision& d) {
+                           EXPECT_EQ(GrantIn(d).incarnation(), 1);
+                           EXPECT_EQ(d.supervision->boot_id, "");
+                           EXPECT_FALSE(d.supervision->grant.has_value());
+                           EXPECT_FALSE(d.supervision->desired.has_value());
+                         }},
                     Case{"TheLeadersNextProcessIsGrantedAboveBothAndIsFollowedAnew",
                          [](Scene& s) {
                            Armed(s).report().Clear();
@@ -263,6 +270,21 @@ INSTANTIATE_TEST_SUITE_P(
                            EXPECT_TRUE(d.supervision->desired->has_standby());
                          }}),
     NameOf);
+
+TEST(DecideStandby, TheEndIsSaidToWhicheverProcessIsInItsPodAndNothingElse) {
+  Scene scene;
+  Armed(scene).report().mutable_training()->mutable_result()->set_steps(100);
+  scene.Settle();
+  StandbyReport(scene).Clear();
+  StandbyReport(scene).set_boot_id("boot-t");
+
+  const Decision decision = scene.Do();
+
+  ASSERT_TRUE(Is(decision, "Succeeded"));
+  EXPECT_EQ(decision.standby_supervision->boot_id, "boot-t");
+  EXPECT_FALSE(decision.standby_supervision->grant.has_value());
+  EXPECT_TRUE(decision.standby_supervision->desired->finished());
+}
 
 // The leader's next process reports; then it is followed by the one that waits, anew.
 TEST(DecideStandby, TheStandbyFollowsWhomeverIsGrantedAfterwards) {

@@ -136,24 +136,44 @@ TEST(DecideStatus, StragglersAreToldWithTheirNodes) {
   EXPECT_EQ(scene.seen.status.progress().stragglers_size(), 0);
 }
 
+// How long a job on a cluster waits after a write until it writes mere progress.
+absl::Duration ProgressWait(const std::string& uid, std::int64_t written_step,
+                            std::int64_t reported_step) {
+  Scene scene;
+  scene.options = ClusterOptions();
+  scene.options.budgets = false;
+  scene.options.coordinator_silence = absl::Hours(1);  // nothing else is waited for
+  scene.seen.job.uid = uid;
+  scene.Training();
+  scene.report().mutable_training()->mutable_progress()->set_step(written_step);
+  scene.Settle();
+  scene.report().mutable_training()->mutable_progress()->set_step(reported_step);
+  scene.seen.since_status_write = absl::ZeroDuration();
+  const Decision waits = scene.Do();
+  EXPECT_FALSE(waits.write_status);
+  scene.seen.since_status_write = waits.requeue_after;
+  EXPECT_TRUE(scene.Do().write_status);
+  return waits.requeue_after;
+}
+
 TEST(DecideStatus, JobsThatStartedTogetherDoNotWriteTogether) {
   std::set<absl::Duration> waits;
   for (int job = 0; job < 50; ++job) {
-    Scene scene;
-    scene.options = ClusterOptions();
-    scene.options.budgets = false;
-    scene.seen.job.uid = "uid-" + std::to_string(job);
-    scene.Training();
-    scene.report().mutable_training()->mutable_progress()->set_step(101);
-    absl::Duration& since = scene.seen.since_status_write;
-    for (since = absl::ZeroDuration(); !scene.Do().write_status; since += absl::Milliseconds(10)) {
-      ASSERT_LT(since, absl::Minutes(1));
-    }
-    waits.insert(since);
+    waits.insert(ProgressWait("uid-" + std::to_string(job), 100, 101));
   }
   EXPECT_GE(waits.size(), 40U);
   EXPECT_GE(*waits.begin(), absl::Seconds(10));
   EXPECT_LE(*waits.rbegin(), absl::Seconds(12));
+}
+
+TEST(DecideStatus, JobsThatWroteTogetherOnceDoNotForEver) {
+  std::set<absl::Duration> waits;
+  for (int step = 101; step <= 150; ++step) waits.insert(ProgressWait("uid", step, step + 1));
+  EXPECT_GE(waits.size(), 40U);
+}
+
+TEST(DecideStatus, AJobsTurnStaysWhileItTrainsOn) {
+  EXPECT_EQ(ProgressWait("uid", 100, 101), ProgressWait("uid", 100, 150));
 }
 
 TEST(DecideStatus, OnAClusterCountsWaitUntilThereIsMoreToSay) {
@@ -186,6 +206,22 @@ TEST(DecideStatus, WhatTheCoordinatorToldLastIsWrittenBeforeItGoes) {
   const Decision decision = scene.Do();
   EXPECT_TRUE(decision.write_status);
   EXPECT_EQ(decision.status.last_checkpoint().step(), 117);
+}
+
+// Its members have gone before they could say that they stopped.
+TEST(DecideStatus, WhatACoordinatorToldLastIsWrittenThoughItsJobHasNotStopped) {
+  Scene scene;
+  scene.options = ClusterOptions();
+  scene.options.budgets = false;
+  scene.Training();
+  scene.policy().set_suspend(true);
+  std::erase_if(scene.seen.pods, [](const ObservedPod& pod) { return pod.role == Role::kWorker; });
+  scene.Settle();
+  scene.seen.since_status_write = absl::ZeroDuration();
+  scene.report().mutable_training()->mutable_checkpoint()->set_step(117);
+  const Decision decision = scene.Do();
+  ASSERT_NE(Deletes(decision, "digits-coordinator-0"), nullptr);
+  EXPECT_TRUE(decision.write_status);
 }
 
 // The one that wrote the checkpoint goes first, perhaps; the others have never heard of it.
@@ -445,6 +481,24 @@ TEST(DecideStatus, AStatusThatIsNotWrittenYetIsWritten) {
   EXPECT_TRUE(scene.Do().write_status);
 }
 
+TEST(DecideStatus, NothingIsLeftForLaterWhereTheStatusIsWrittenNow) {
+  using Change = void (*)(Scene&);
+  for (const Change change :
+       {Change([](Scene& s) { s.seen.status_unwritten = true; }),
+        Change([](Scene& s) { s.report().set_newest_view((1ULL << 32) + 2); })}) {
+    Scene scene;
+    scene.options.coordinator_silence = absl::Hours(1);  // nothing else is waited for
+    scene.options.counts_interval = absl::Seconds(10);
+    scene.Training();
+    scene.seen.since_status_write = absl::ZeroDuration();
+    scene.report().mutable_training()->mutable_progress()->set_step(101);
+    EXPECT_LT(scene.Do().requeue_after, absl::Minutes(1));
+    change(scene);
+    EXPECT_TRUE(scene.Do().write_status);
+    EXPECT_GT(scene.Do().requeue_after, absl::Minutes(1));
+  }
+}
+
 // The first status of a job that its pods tell as well.
 TEST(DecideStatus, OnlyWhatPodsTellTooMayWait) {
   const auto started = [](Scene& s) {
@@ -461,6 +515,10 @@ TEST(DecideStatus, OnlyWhatPodsTellTooMayWait) {
   EXPECT_TRUE(may_wait([](Scene& s) { s.Settle().seen.status_unwritten = true; }));
   EXPECT_FALSE(may_wait([](Scene& s) { s.Settle(); })) << "it is not the first";
   EXPECT_FALSE(may_wait([](Scene& s) { s.seen.spec.clear_workload(); })) << "grants are written";
+  EXPECT_FALSE(may_wait([](Scene& s) {
+    s.Settle().seen.status_unwritten = true;
+    s.seen.spec.clear_workload();
+  })) << "an edit came before it was written: now there are grants";
   EXPECT_FALSE(may_wait([](Scene& s) { s.seen.status.mutable_round()->set_number(2); }));
   EXPECT_FALSE(may_wait([](Scene& s) { s.seen.spec_error = "spec: wrong"; }));
   EXPECT_FALSE(may_wait([](Scene& s) { s.policy().set_suspend(true); }));
@@ -494,6 +552,9 @@ TEST(DecideStatus, AJobIsAtRestThatWouldLoseNothing) {
   }));
   EXPECT_TRUE(at_rest([](Scene& s) { s.seen.pods.resize(1); }));
   EXPECT_TRUE(at_rest([](Scene& s) { s.report().mutable_training()->set_failure("no use"); }));
+  EXPECT_TRUE(at_rest([](Scene& s) {
+    s.report().mutable_training()->mutable_result()->set_steps(100);
+  })) << "its pods end by themselves";
   EXPECT_TRUE(at_rest([](Scene& s) { s.seen.spec.mutable_workload()->mutable_container(); }));
 }
 
@@ -523,6 +584,12 @@ TEST(ClusterOptions, AClusterIsGivenMoreTimeToStartAndWrittenToLessOften) {
   EXPECT_LT(cluster.look_again, machine.look_again);
   EXPECT_TRUE(cluster.budgets && cluster.avoid_nodes);
   EXPECT_FALSE(machine.budgets || machine.avoid_nodes);
+}
+
+TEST(ClusterOptions, WaitsAreAsLongAsIsPromised) {
+  const Options cluster = ClusterOptions();
+  EXPECT_EQ(cluster.first_status_wait, absl::Seconds(10));
+  EXPECT_EQ(cluster.look_again, absl::Seconds(5));
 }
 
 // Pods that run and that nobody has heard of say nothing of a job that has never trained.

@@ -56,6 +56,11 @@ const Case kStart[] = {
        EXPECT_FALSE(d.write_status);
        EXPECT_FALSE(d.supervision.has_value());
      }},
+    {"JobBeingDeletedKeepsItsStatus", [](Scene& s) { s.Training().seen.deleting = true; },
+     [](const Decision& d) {
+       EXPECT_EQ(d.status.state(), "Running");
+       EXPECT_EQ(d.status.coordinator().boot_id(), "boot-a");
+     }},
     {"CoordinatorThatHasNotStartedIsNotDialled",
      [](Scene& s) { s.Prepared().Add(Role::kCoordinator, 0, PodPhase::kPending); },
      [](const Decision& d) { EXPECT_FALSE(d.supervision.has_value()); }},
@@ -376,6 +381,38 @@ TEST(DecideSettings, NumberHasTheSamePartsInEveryRelease) {
   EXPECT_EQ(SettingsOf(scene), (5LL << 41) + (3LL << 25) + (7LL << 1));
   scene.seen.shutting_down = true;
   EXPECT_EQ(SettingsOf(scene), (5LL << 41) + (3LL << 25) + (7LL << 1) + 1);
+}
+
+// A lease that does not say how often it was taken counts as 0.
+TEST(DecideSettings, NumberIsHigherUnderTheSecondControllerThanUnderTheFirst) {
+  Scene scene;
+  scene.Training();
+  scene.options.lease_transition = 0;
+  const std::int64_t first = SettingsOf(scene);
+  scene.options.lease_transition = 1;
+  EXPECT_GT(SettingsOf(scene), first);
+}
+
+TEST(DecideSettings, PartThatHasNoRoomForMoreLeavesTheOthersAsTheyAre) {
+  Scene scene;
+  scene.Training();
+  scene.options.lease_transition = 2;
+  scene.seen.status.mutable_coordinator()->set_incarnation(1LL << 40);
+  scene.report().set_incarnation(1ULL << 40);
+  EXPECT_EQ(SettingsOf(scene), (2LL << 41) + (0xFFFFLL << 25) + (1LL << 1));
+  scene.seen.status.mutable_coordinator()->set_incarnation(2);
+  scene.report().set_incarnation(2);
+  scene.seen.generation = 1LL << 40;
+  EXPECT_EQ(SettingsOf(scene), (2LL << 41) + (2LL << 25) + (0xFF'FFFFLL << 1));
+}
+
+TEST(Supervise, ACoordinatorIsToldOfASingleServerToo) {
+  Scene scene;
+  scene.servers(1);
+  scene.Training();
+  const v1alpha1::Desired desired = *scene.Do().supervision->desired;
+  EXPECT_EQ(desired.servers(), 1);
+  EXPECT_EQ(desired.min_servers(), 1);
 }
 
 TEST(Supervise, TheCoordinatorIsToldAllThatItNeedsOfAPod) {

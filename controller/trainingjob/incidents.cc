@@ -203,7 +203,7 @@ bool IsPartOfOneBlow(const Pass& pass, const ObservedPod& pod) {
   if (!pod.exit.has_value() || pod.exit->signal != kKilled) return false;
   bool others = false;
   for (const v1alpha1::Incident& incident : pass.status.incidents()) {
-    if (!HasExit(incident) || incident.signal() != kKilled) continue;
+    if (incident.signal() != kKilled) continue;
     const absl::Duration before = pod.exit->finished - ToTime(incident.time());
     if (incident.pod() == pod.name && before < kSameFailure * 2) return false;
     others |= incident.pod() != pod.name && before > -kOneBlow && before < kOneBlow;

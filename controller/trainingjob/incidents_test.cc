@@ -443,6 +443,12 @@ TEST(IsFailure, IsAnEndThatNobodyAskedFor) {
     s.seen.spec.mutable_workload()->mutable_container();
     s.seen.status.mutable_round()->set_number(0);
   })) << "a container of the user's has ended well";
+  EXPECT_FALSE(fails([](Scene& s, ObservedPod& pod) {
+    s.seen.spec.mutable_workload()->mutable_container();
+    s.seen.status.mutable_round()->set_number(2);
+    pod.world.round = 1;
+    pod.phase = PodPhase::kFailed;
+  })) << "its round is over";
 }
 
 TEST(RecordIncidents, AServerThatLeavesIsAFailureWhileItIsWanted) {
@@ -559,6 +565,19 @@ TEST(RecordIncidents, MoreMemoryIsAnAnswerToTheWantOfItAlone) {
     EXPECT_EQ(decision.status.failures(), wanted ? 0 : 1);
     EXPECT_EQ(decision.status.restarts(), 1);
   }
+}
+
+TEST(RecordIncidents, WithoutALimitNoMoreMemoryIsGiven) {
+  Scene scene;
+  scene.Training();
+  auto& remedy = *scene.worker().mutable_on_out_of_memory();
+  remedy.set_factor(2);
+  remedy.set_maximum("1Gi");
+  scene.End("digits-worker-1", 137, 9).exit->reason = "OOMKilled";
+  const Decision decision = scene.Do();
+  EXPECT_EQ(decision.status.incidents(0).message(),
+            "digits-worker-1 was killed because it used more memory than it may");
+  EXPECT_EQ(decision.status.failures(), 1);
 }
 
 }  // namespace

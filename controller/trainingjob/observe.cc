@@ -50,7 +50,6 @@ bool IsOf(const std::string& job_uid, const kube::Message* object) {
 std::vector<ObservedConfig> ReadConfigs(const JobObjects& objects, const Reading& reading) {
   const Observed& observed = reading.observed;
   std::vector<ObservedConfig> configs;
-  if (objects.configs.empty()) return configs;
   for (const auto& config : objects.configs) {
     const auto generation = resources::ParseConfigName(observed.job.name, kube::NameOf(*config));
     if (!generation.has_value() || kube::ControllerUidOf(*config) != observed.job.uid ||

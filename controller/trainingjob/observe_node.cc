@@ -29,8 +29,6 @@ constexpr std::string_view kNotices[] = {
 ObservedNode ReadNode(const kubernetes::Node& node) {
   ObservedNode seen;
   seen.ready = kube::IsConditionTrue(node, "Ready");
-  const kubernetes::Condition* ready = kube::FindCondition(node, "Ready");
-  seen.since = ready == nullptr ? absl::UnixEpoch() : kube::ToTime(ready->last_transition_time());
   for (const kubernetes::Taint& taint : node.spec().taints()) {
     for (const std::string_view notice : kNotices) {
       if (taint.key() == notice) seen.departure = absl::StrCat("taint ", taint.key());

@@ -54,7 +54,7 @@ PodPhase ReadPhase(const std::string& phase) {
 void ReadRecord(PodExit& exit) {
   if (!exit.message.starts_with('{')) return;
   const Json record = Json::parse(exit.message, nullptr, /*allow_exceptions=*/false);
-  if (!record.is_object() || !record.contains("exitCode")) return;
+  if (!record.contains("exitCode")) return;  // nothing else than an object does
   exit.message = kube::StringAt(record, "/message");
   exit.signal = kube::IntAt(record, "/signal", exit.signal);
   if (const std::string reason = kube::StringAt(record, "/reason"); reason == "OOMKilled") {
@@ -137,9 +137,7 @@ World ReadWorld(const kubernetes::Pod& pod) {
   const std::vector<std::string> parts = absl::StrSplit(text, '/');
   if (parts.size() != 2 || !absl::SimpleAtoi(parts[1], &world.wanted)) return {};
   for (const auto member : absl::StrSplit(parts[0], ',')) {
-    std::int64_t index = 0;
-    if (!absl::SimpleAtoi(member, &index)) return {};
-    world.members.push_back(index);
+    if (!absl::SimpleAtoi(member, &world.members.emplace_back())) return {};
   }
   if (!absl::SimpleAtoi(kube::AnnotationOf(pod, kRoundAnnotation), &world.round)) return {};
   return world;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pods and nodes as a real cluster shows them.
+// Jobs, pods and nodes as a real cluster shows them.
 #include "controller/trainingjob/observe.h"
 
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "common/json/json.h"
 #include "controller/kube/message_json.h"
 #include "controller/trainingjob/build.h"
 #include "controller/trainingjob/durability.h"
@@ -97,6 +99,293 @@ TEST(ReadJob, StatusThatCannotBeReadIsAnErrorInEveryPass) {
   EXPECT_NE(error.find("status"), std::string::npos) << error;
 }
 
+// A job as it is stored, with what else there is of it.
+struct Stored {
+  Json job = {{"metadata",
+               {{"namespace", "default"},
+                {"name", "digits"},
+                {"uid", "uid-of-the-job"},
+                {"generation", 3},
+                {"creationTimestamp", "2026-11-21T10:00:00Z"},
+                {"annotations", Json::object()}}},
+              {"spec",
+               {{"workload", {{"classification", {{"model", {{"mlp", Json::object()}}}}}}},
+                {"dataset", {{"train", {{"synthetic", Json::object()}}}}}}}};
+  JobObjects objects;
+  resources::Platform platform{.jobs_folder = "", .image = "starling:1"};
+
+  Reading Look() {
+    objects.job = &job;
+    return Read(objects, platform);
+  }
+  Observed See() { return Look().observed; }
+  std::string Error() { return See().spec_error; }
+
+  Json& Worker() { return job["spec"]["replicaSpecs"]["worker"]; }
+  // The job brings its own container.
+  void BringContainer() {
+    job["spec"] = {{"workload", {{"container", {{"framework", "PyTorch"}}}}}};
+    Worker()["template"] = Json::parse(R"({"spec": {"containers": [
+        {"name": "trainer", "image": "mine:2", "command": ["train"]}]}})");
+  }
+
+  // What was frozen of `given` for pods of a generation.
+  kubernetes::ConfigMap& Freeze(std::int64_t generation, const std::string& given,
+                                const std::string& resolved = "{}",
+                                const JobIdentity& job_of_it = kIdentity) {
+    return Keep(resources::BuildConfig(job_of_it, generation, given, resolved));
+  }
+  kubernetes::ConfigMap& Keep(kubernetes::ConfigMap config) {
+    auto kept = std::make_shared<kubernetes::ConfigMap>(std::move(config));
+    objects.configs.push_back(kept);
+    return *kept;
+  }
+};
+
+const JobIdentity kFormer{"default", "digits", "uid-of-a-former-job"};
+
+TEST(ReadJob, SaysWhenItWasMadeAndWhetherItIsToGo) {
+  Stored stored;
+  const Observed seen = stored.See();
+  EXPECT_EQ(absl::FormatTime(absl::RFC3339_full, seen.created, absl::UTCTimeZone()),
+            "2026-11-21T10:00:00+00:00");
+  EXPECT_EQ(seen.generation, 3);
+  EXPECT_FALSE(seen.deleting);
+  stored.job["metadata"]["deletionTimestamp"] = "2026-11-21T11:00:00Z";
+  EXPECT_TRUE(stored.See().deleting);
+}
+
+TEST(ReadJob, SaysForWhichCheckpointAndWhichTimelineItIsAsked) {
+  Stored stored;
+  stored.job["metadata"]["annotations"] = {{"starling.dev/checkpoint-requested-at", "now"},
+                                           {"starling.dev/trace-requested", "steps=5"}};
+  const Observed seen = stored.See();
+  EXPECT_EQ(seen.checkpoint_request, "now");
+  EXPECT_EQ(seen.trace_request, "steps=5");
+  EXPECT_EQ(seen.trace_stored, "");
+}
+
+TEST(ReadJob, StatusIsReadInTheFirstPassToo) {
+  Stored stored;
+  stored.job["status"] = {{"state", "Running"}};
+  EXPECT_EQ(stored.See().status.state(), "Running");
+}
+
+TEST(ReadJob, AJobWithoutAStatusIsReadOnceToo) {
+  Stored stored;
+  stored.objects.spec = stored.Look().spec;
+  const Reading second = stored.Look();
+  EXPECT_EQ(second.spec, stored.objects.spec);
+  EXPECT_EQ(second.observed.spec_error, "");
+  EXPECT_EQ(second.observed.status.ByteSizeLong(), 0U);
+}
+
+TEST(ReadJob, WhatTheUserWroteIsKeptAsItWasWritten) {
+  Stored stored;
+  const auto given = json::Parse(stored.Look().spec->given_json);
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_EQ(*given, stored.job["spec"]);
+}
+
+TEST(ReadJob, ARuleThatIsBrokenIsAnErrorThatNamesTheField) {
+  Stored stored;
+  EXPECT_EQ(stored.Error(), "");
+  stored.Worker() = {{"replicas", 2}, {"minReplicas", 3}};
+  EXPECT_TRUE(absl::StrContains(stored.Error(), "spec.replicaSpecs.worker.replicas"))
+      << stored.Error();
+}
+
+TEST(ReadJob, ATemplateThatWasNotAppliedIsAnError) {
+  Stored stored;
+  stored.job["spec"]["templateRef"] = {{"name", "house"}};
+  EXPECT_TRUE(absl::StrContains(stored.Error(), "was not applied")) << stored.Error();
+}
+
+// Of several that give none the first is told, the coordinator's.
+TEST(ReadJob, APodTemplateThatGivesNoPodIsAnErrorThatNamesIt) {
+  const Json odd = Json::parse(R"({"spec": {"containers": [
+      {"name": "trainer", "resources": {"requests": "all"}}]}})");
+  Stored stored;
+  stored.Worker()["template"] = odd;
+  EXPECT_TRUE(absl::StrContains(stored.Error(), "worker.template")) << stored.Error();
+  stored.job["spec"]["replicaSpecs"]["coordinator"]["template"] = odd;
+  EXPECT_TRUE(absl::StrContains(stored.Error(), "coordinator.template")) << stored.Error();
+  stored.Worker().update({{"replicas", 2}, {"minReplicas", 3}});
+  EXPECT_TRUE(absl::StrContains(stored.Error(), "worker.replicas")) << stored.Error();
+}
+
+// A controller with stricter rules ends no job that runs.
+TEST(ReadJob, AJobThatHasBegunIsNotJudgedAnew) {
+  Stored stored;
+  stored.Worker() = {{"replicas", 2}, {"minReplicas", 3}};
+  stored.Freeze(3, stored.Look().spec->given_json);
+  EXPECT_EQ(stored.Error(), "");
+  Json other = stored.job["spec"];
+  other["seed"] = 5;
+  stored.objects.configs.clear();
+  stored.Freeze(2, other.dump());
+  EXPECT_NE(stored.Error(), "") << "what was frozen is of another spec";
+}
+
+TEST(ReadJob, PodsOfAContainerJobAreBuiltOnceToSeeWhetherTheyCanBe) {
+  Stored stored;
+  EXPECT_FALSE(stored.Look().pods.has_value()) << "it is of our own roles";
+  stored.BringContainer();
+  const Reading first = stored.Look();
+  EXPECT_EQ(first.observed.spec_error, "");
+  ASSERT_TRUE(first.pods.has_value());
+  const CreatePod create{.role = Role::kWorker,
+                         .index = 0,
+                         .config_generation = 0,
+                         .world = {.round = 1, .members = {0}, .wanted = 1}};
+  PodBuilder builder(first.observed.job, stored.platform);
+  builder.Use(0, *first.pods);
+  EXPECT_EQ(*builder.Build(first.observed.spec, create),
+            *BuildJobPod(first.observed.job, first.observed.spec, create, stored.platform));
+
+  stored.Freeze(3, first.spec->given_json);
+  EXPECT_FALSE(stored.Look().pods.has_value()) << "it has begun";
+  stored.objects.configs.clear();
+  stored.Worker().update({{"replicas", 2}, {"minReplicas", 3}});
+  EXPECT_FALSE(stored.Look().pods.has_value()) << "it may have none";
+}
+
+TEST(ReadJob, OnlyWhatBelongsToItIsThere) {
+  for (const JobIdentity& owner : {kIdentity, kFormer}) {
+    Stored stored;
+    stored.platform.seed = "the seed of these tests: 32 bytes";
+    const auto credentials = resources::MakeJobCredentials(stored.platform.seed, kIdentity.uid,
+                                                           absl::FromUnixSeconds(1'800'000'000));
+    ASSERT_TRUE(credentials.ok()) << credentials.status();
+    stored.objects.secret =
+        std::make_shared<kubernetes::Secret>(resources::BuildSecret(owner, *credentials));
+    stored.objects.service = std::make_shared<kubernetes::Service>(resources::BuildService(owner));
+    stored.objects.budget = std::make_shared<kubernetes::PodDisruptionBudget>(
+        resources::BuildBudget(owner, Role::kWorker));
+    const bool own = owner.uid == kIdentity.uid;
+    const Observed seen = stored.See();
+    EXPECT_EQ(seen.has_secret, own);
+    EXPECT_EQ(seen.has_service, own);
+    EXPECT_EQ(seen.has_budget, own);
+  }
+  const Observed bare = Stored().See();
+  EXPECT_FALSE(bare.has_secret || bare.has_service || bare.has_budget);
+}
+
+TEST(ReadJob, ASecretWithoutALeafForServersIsNoneForAJobThatHasThem) {
+  Stored stored;
+  stored.platform.seed = "the seed of these tests: 32 bytes";
+  stored.job["spec"]["exchange"] = {{"parameterServer", Json::object()}};
+  for (const auto servers : {resources::Servers::kNone, resources::Servers::kSome}) {
+    const auto credentials = resources::MakeJobCredentials(
+        stored.platform.seed, kIdentity.uid, absl::FromUnixSeconds(1'800'000'000), servers);
+    ASSERT_TRUE(credentials.ok()) << credentials.status();
+    stored.objects.secret =
+        std::make_shared<kubernetes::Secret>(resources::BuildSecret(kIdentity, *credentials));
+    EXPECT_EQ(stored.See().has_secret, servers == resources::Servers::kSome);
+  }
+}
+
+TEST(ReadJob, SaysWhetherItsCheckpointsOutliveItsPods) {
+  Stored stored;
+  EXPECT_FALSE(stored.See().checkpoint_durable);
+  stored.platform = {.jobs_folder = "/jobs", .image = ""};
+  EXPECT_TRUE(stored.See().checkpoint_durable);
+}
+
+TEST(ReadConfigs, AFrozenSpecIsCurrentWhileOnlyWhatARunningJobMayChangeDiffers) {
+  Stored stored;
+  const auto current = [&](const std::string& given) {
+    stored.objects.configs.clear();
+    stored.Freeze(2, given);
+    const Observed seen = stored.See();
+    EXPECT_EQ(seen.configs.size(), 1U);
+    EXPECT_EQ(seen.configs.front().generation, 2);
+    return seen.configs.front().current;
+  };
+  Json given = stored.job["spec"];
+  EXPECT_TRUE(current(stored.Look().spec->given_json));
+  given["replicaSpecs"] = {{"worker", {{"replicas", 7}}}};
+  given["fieldOfANewerController"] = true;
+  EXPECT_TRUE(current(given.dump()));
+  given["seed"] = 5;
+  EXPECT_FALSE(current(given.dump()));
+}
+
+TEST(ReadConfigs, AFrozenSpecThatCannotBeReadIsNotCurrent) {
+  Stored stored;
+  Json strange = stored.job["spec"];
+  strange["seed"] = "five";
+  for (const std::string& given : {std::string("{not json"), std::string(), strange.dump()}) {
+    stored.objects.configs.clear();
+    stored.Freeze(2, given);
+    const Observed seen = stored.See();
+    ASSERT_EQ(seen.configs.size(), 1U) << given;
+    EXPECT_FALSE(seen.configs.front().current) << given;
+  }
+}
+
+TEST(ReadConfigs, WhatIsOfAnotherJobOrGoesOrHoldsNoSpecIsNone) {
+  Stored stored;
+  const std::string given = stored.Look().spec->given_json;
+  stored.Freeze(1, given, "{}", kFormer);
+  stored.Freeze(2, given).mutable_metadata()->mutable_deletion_timestamp()->set_seconds(1);
+  stored.Keep(resources::BuildTrace(kIdentity, "steps=5", "packed"));
+  EXPECT_TRUE(stored.See().configs.empty());
+  stored.Freeze(3, given);
+  const Observed seen = stored.See();
+  ASSERT_EQ(seen.configs.size(), 1U);
+  EXPECT_EQ(seen.configs.front().generation, 3);
+}
+
+// The job's spec with another seed.
+std::string Seeded(const Stored& stored, std::int64_t seed) {
+  Json spec = stored.job["spec"];
+  spec["seed"] = seed;
+  return spec.dump();
+}
+
+TEST(FrozenSpec, IsWhatWasFrozenForThePodsOfThatGeneration) {
+  Stored stored;
+  stored.Freeze(1, "{}", Seeded(stored, 100), kFormer);
+  for (int i = 1; i <= 2; ++i) stored.Freeze(i, "{}", Seeded(stored, i));
+  const Observed seen = stored.See();
+  for (int i = 1; i <= 2; ++i) EXPECT_EQ(FrozenSpec(stored.objects, seen, i).seed(), i);
+}
+
+TEST(FrozenSpec, IsTheJobsOwnWhereThereIsNoneThatCanBeRead) {
+  Stored stored;
+  stored.job["spec"]["seed"] = 9;
+  stored.Freeze(1, "{}", "{not json");
+  stored.Freeze(2, "{}", Seeded(stored, 2), kFormer);
+  const Observed seen = stored.See();
+  for (int i = 1; i <= 3; ++i) EXPECT_EQ(FrozenSpec(stored.objects, seen, i).seed(), 9) << i;
+}
+
+TEST(StoredTrace, IsTheTimelineOfThisJobThatStays) {
+  Stored stored;
+  stored.Freeze(1, "{}");
+  stored.Keep(resources::BuildTrace(kFormer, "former", "packed"));
+  stored.Keep(resources::BuildTrace(kIdentity, "goes", "packed"))
+      .mutable_metadata()
+      ->mutable_deletion_timestamp()
+      ->set_seconds(1);
+  EXPECT_EQ(StoredTrace(stored.objects, kIdentity), nullptr);
+  EXPECT_EQ(stored.See().trace_stored, "");
+  const auto& kept = stored.Keep(resources::BuildTrace(kIdentity, "steps=5", "packed"));
+  EXPECT_EQ(StoredTrace(stored.objects, kIdentity), &kept);
+  EXPECT_EQ(stored.See().trace_stored, "steps=5");
+}
+
+// Somebody else's hands may have made it.
+TEST(StoredTrace, OneWithoutAWordIsForNoRequest) {
+  Stored stored;
+  stored.Keep(resources::BuildTrace(kIdentity, "steps=5", "packed"))
+      .mutable_metadata()
+      ->clear_annotations();
+  EXPECT_EQ(stored.See().trace_stored, "");
+}
+
 TEST(ReadPod, SaysWhereItIsAndWhatItMayUse) {
   const ObservedPod pod = Seen({{"phase", "Running"}, {"startTime", "2026-11-21T10:00:03Z"}});
   EXPECT_EQ(pod.node, "node2");
@@ -160,7 +449,8 @@ TEST(ReadPod, TerminationMessageOfTheSupervisorTellsTheWholeEnd) {
 }
 
 TEST(ReadPod, PlainTerminationMessageIsTakenAsItIs) {
-  for (const char* message : {"labels.gz: no such file", "{not json", "{\"other\": 1}", "[1]"}) {
+  for (const char* message :
+       {"labels.gz: no such file", "{not json", "{\"other\": 1}", "[1]", " {\"exitCode\": 3}"}) {
     const ObservedPod pod =
         Seen({{"phase", "Failed"},
               {"containerStatuses",
@@ -211,6 +501,28 @@ TEST(ReadPod, StrangeAnnotationsAreNoRound) {
     Json pod = Pod({});
     pod["metadata"]["annotations"] = {{"starling.dev/round", "1"}, {"starling.dev/world", world}};
     EXPECT_EQ(ReadIt(pod)->world.round, 0) << world;
+  }
+}
+
+TEST(ReadPod, AContainerThatRunsHasNoEnd) {
+  const ObservedPod pod =
+      Seen({{"phase", "Running"}, {"containerStatuses", Container({{"running", Json::object()}})}});
+  EXPECT_FALSE(pod.exit.has_value());
+}
+
+TEST(ReadPod, ASignalThatIsToldIsNotGuessedFromTheCode) {
+  const ObservedPod pod = Seen(
+      {{"phase", "Failed"},
+       {"containerStatuses", Container({{"terminated", {{"exitCode", 137}, {"signal", 15}}}})}});
+  EXPECT_EQ(pod.exit->signal, 15);
+}
+
+TEST(ReadPod, ARoundThatIsNoNumberIsNone) {
+  for (const char* round : {"", "x", "7x"}) {
+    Json pod = Pod({});
+    pod["metadata"]["annotations"] = {{"starling.dev/round", round},
+                                      {"starling.dev/world", "0,1/2"}};
+    EXPECT_EQ(ReadIt(pod)->world, World{}) << round;
   }
 }
 

@@ -110,7 +110,6 @@ struct ObservedConfig {
 struct ObservedNode {
   bool exists = true;
   bool ready = true;
-  absl::Time since;       // of `ready`
   std::string departure;  // not empty: it is about to go, and what says so (a taint)
 };
 

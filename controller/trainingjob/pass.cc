@@ -14,9 +14,7 @@ absl::Duration Pass::AgeOf(const ObservedPod& pod) const {
   return std::max(absl::ZeroDuration(), now - std::max(pod.started, pod.created));
 }
 
-bool Pass::Usable(const ObservedPod& pod) const {
-  return pod.Live() && !lost.contains(pod.uid) && !deleted.contains(pod.uid);
-}
+bool Pass::Usable(const ObservedPod& pod) const { return pod.Live() && !deleted.contains(pod.uid); }
 
 std::vector<const ObservedPod*> Pass::UsablePods(Role role) const {
   std::vector<const ObservedPod*> pods;

@@ -29,7 +29,6 @@ struct Pass {
   const ObservedPod* leader = nullptr;                  // the coordinator's pod
   const ObservedPod* standby = nullptr;                 // the pod of the one that waits to lead
   const v1alpha1::CoordinatorReport* report = nullptr;  // of the incarnation in the status
-  std::set<std::string> lost;                           // UIDs of live pods that are given up
   std::set<std::string> leaving;                        // UIDs of live pods that soon must go
   std::set<std::string> deleted;                        // UIDs of pods deleted in this pass
   bool halt = false;                                    // training is to stop at a boundary

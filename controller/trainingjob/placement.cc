@@ -36,12 +36,12 @@ v1alpha1::AvoidedNode& EntryOf(Pass& pass, const std::string& node) {
 }
 
 bool IsAvoided(const Pass& pass, const v1alpha1::AvoidedNode& entry) {
-  return entry.has_until() && ToTime(entry.until()) > pass.now;
+  return ToTime(entry.until()) > pass.now;  // one that is not set is long past
 }
 
 void Avoid(Pass& pass, v1alpha1::AvoidedNode& entry, absl::Duration time, std::string_view why) {
   const absl::Time until = pass.now + time;
-  if (entry.has_until() && ToTime(entry.until()) >= until) return;
+  if (ToTime(entry.until()) >= until) return;
   const bool news = !IsAvoided(pass, entry);
   SetTime(entry.mutable_until(), until);
   if (!news) return;
@@ -115,9 +115,7 @@ void RetryAvoidingPods(Pass& pass) {
     if (!waits) continue;
     absl::Time next = absl::InfiniteFuture();
     for (const v1alpha1::AvoidedNode& entry : pass.status.avoided_nodes()) {
-      if (entry.has_until() && ToTime(entry.until()) > pass.now) {
-        next = std::min(next, ToTime(entry.until()));
-      }
+      if (IsAvoided(pass, entry)) next = std::min(next, ToTime(entry.until()));
     }
     const bool needless =
         std::any_of(pod.avoids.begin(), pod.avoids.end(), [&](const std::string& node) {

@@ -64,6 +64,14 @@ TEST_F(Placement, WhereTheJobRunsNowhereElseNoNodeIsToBlame) {
   EXPECT_TRUE(NodesToAvoid(pass).empty()) << "the other worker does not run";
 }
 
+TEST_F(Placement, AMemberWhosePlaceIsNotKnownIsNoProofOfAnother) {
+  Note("b", 5, absl::ZeroDuration());
+  scene_.Pod("digits-worker-0").node.clear();
+  Pass pass = Look();
+  NoteFailureOn(pass, scene_.Pod("digits-worker-1"));
+  EXPECT_TRUE(NodesToAvoid(pass).empty());
+}
+
 TEST_F(Placement, IsOfNoConcernOnOneMachineAndWithoutANode) {
   Pass unplaced = Look();
   scene_.Pod("digits-worker-1").node = "";
@@ -148,6 +156,14 @@ TEST_F(Placement, SixtyFourNodesAreKeptAndTheOldestGoes) {
   EXPECT_EQ(room.status.avoided_nodes(7).name(), "n7");
 }
 
+TEST_F(Placement, OfTheEquallyOldTheOneThatIsKnownLongestGoes) {
+  for (int i = 0; i < 64; ++i) Note("n" + std::to_string(i), 1, absl::Seconds(i / 2));
+  Pass pass = Look();
+  NoteSilenceOf(pass, "c");
+  EXPECT_EQ(pass.status.avoided_nodes(61).name(), "n61");
+  EXPECT_EQ(pass.status.avoided_nodes(62).name(), "n63");
+}
+
 TEST_F(Placement, WhatHappenedLongAgoIsForgottenUnlessItStillHolds) {
   Note("old", 2, absl::Minutes(10) + kLeast);
   Note("young", 2, absl::Minutes(10));
@@ -191,6 +207,28 @@ TEST_F(Placement, WhoWaitsForAPlaceThatIsAvoidedIsMadeAnewWhenItIsNot) {
   pod.terminating = false;
   pod.problem.reset();
   EXPECT_EQ(Count<DeletePod>(retry()), 0);
+}
+
+TEST_F(Placement, WhoHasAPlaceKeepsItThoughItAvoidsANodeForNothing) {
+  ObservedPod& pod = Pending(scene_, 2, kUnschedulable);
+  pod.avoids = {"b"};
+  pod.node = "a";
+  Pass pass = Look();
+  RetryAvoidingPods(pass);
+  EXPECT_EQ(Count<DeletePod>(pass.decision), 0);
+}
+
+// Otherwise it would be looked at again at once, and again.
+TEST_F(Placement, WhoWaitsForANodeDoesNotWaitForOneThatIsAvoidedNoMore) {
+  Pending(scene_, 2, kUnschedulable).avoids = {"b"};
+  Note("b", 0, absl::ZeroDuration(), absl::Seconds(30));
+  Note("c", 0, absl::Minutes(1), -kLeast);
+  for (const absl::Duration over : {kLeast, absl::ZeroDuration()}) {
+    SetTime(scene_.seen.status.mutable_avoided_nodes(1)->mutable_until(), Now() - over);
+    Pass pass = Look();
+    RetryAvoidingPods(pass);
+    EXPECT_EQ(pass.decision.requeue_after, absl::Seconds(30) + absl::Milliseconds(1)) << over;
+  }
 }
 
 TEST_F(Placement, TheNodeOfAWorkerThatIsGivenUpForItsSilenceIsAvoided) {

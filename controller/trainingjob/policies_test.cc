@@ -600,5 +600,17 @@ TEST(ActiveSeconds, OfAJobThatHasEndedStayAsTheyWere) {
   EXPECT_EQ(ActiveSeconds(Pass(seen, kOptions, kNow)), 20);
 }
 
+TEST(AvoidedNodes, WhatHappenedLongAgoLeavesTheStatus) {
+  Scene scene;
+  scene.Training();
+  v1alpha1::AvoidedNode& node = *scene.seen.status.add_avoided_nodes();
+  node.set_name("a");
+  node.set_failures(1);
+  SetTime(node.mutable_last_failure_time(), scene.now);
+  EXPECT_EQ(scene.Do().status.avoided_nodes_size(), 1);
+  scene.now += absl::Minutes(11);
+  EXPECT_EQ(scene.Do().status.avoided_nodes_size(), 0);
+}
+
 }  // namespace
 }  // namespace starling::trainingjob

@@ -80,6 +80,27 @@ TEST_F(Problems, ANodeThatIsGoneIsToldApartFromOneThatDoesNotAnswer) {
   EXPECT_EQ(Reason(), "NodeLost");
 }
 
+TEST_F(Problems, OfAPodOnALostNodeIsTheNode) {
+  scene_.worker().set_replicas(3);
+  Pending(scene_, 2, kImagePullFailed).node = "b";
+  ASSERT_EQ(Reason(), "ImagePullFailed");
+  scene_.seen.nodes["b"].ready = false;
+  EXPECT_EQ(Reason(), "NodeLost");
+}
+
+TEST_F(Problems, FailuresOfWhichNobodyKnowsHowTheyEndedAreNone) {
+  scene_.seen.status.set_failures_since_step(100);
+  scene_.seen.status.set_failures(1);
+  EXPECT_EQ(Reason(), "");
+}
+
+TEST_F(Problems, AJobThatBringsItsContainerIsNotShortOfServers) {
+  scene_.seen.spec.mutable_exchange()->mutable_parameter_server()->set_replication(2);
+  EXPECT_EQ(Reason(), "UnderReplicated");
+  scene_.seen.spec.mutable_workload()->mutable_container();
+  EXPECT_EQ(Reason(), "");
+}
+
 TEST_F(Problems, MemoryIsOneWhileKilledPodsAreARowOfFailures) {
   const auto add = [&](const char* reason, bool ended) {
     v1alpha1::Incident& incident = *scene_.seen.status.add_incidents();
@@ -129,6 +150,18 @@ TEST_F(Problems, AMemberThatIsRefusedIsToldByItsRoleUntilItTakesPart) {
     member.set_in_view(true);
     member.clear_refused();
   }
+}
+
+TEST_F(Problems, AMemberThatDoesNotTakePartYetIsNone) {
+  scene_.report().mutable_members(1)->set_in_view(false);
+  EXPECT_EQ(Reason(), "");
+}
+
+TEST_F(Problems, OfOneAloneNoNumberIsTold) {
+  scene_.worker().set_replicas(3);
+  Pending(scene_, 2, kImagePullFailed);
+  EXPECT_THAT(Message(),
+              StartsWith(std::string(MeaningOf(kImagePullFailed)) + ": digits-worker-2: "));
 }
 
 TEST_F(Problems, OneOfManyIsToldAndHowManyThereAre) {

@@ -77,7 +77,7 @@ std::optional<Silence> SilenceOf(Pass& pass, const ObservedPod& pod) {
 // Whether all members are silent at once, on other nodes than their coordinator's: then it is the
 // coordinator that is cut off, and giving the members up would throw all state away.
 bool IsCutOff(const Pass& pass, const std::vector<const ObservedPod*>& members) {
-  if (pass.leader == nullptr || pass.report == nullptr || members.size() < 2) return false;
+  if (pass.report == nullptr || members.size() < 2) return false;
   return std::all_of(members.begin(), members.end(), [&](const ObservedPod* pod) {
     const v1alpha1::MemberStatus* member = MemberOf(*pass.report, *pod);
     return member != nullptr && !member->connected() && !NeverHeard(*member) &&
@@ -153,7 +153,6 @@ void GiveUpSilentMembers(Pass& pass) {
   }
   for (const ObservedPod* pod : members) {
     if (!IsCondemned(pass.status, *pod) && !CondemnIfSilent(pass, *pod)) continue;
-    pass.lost.insert(pod->uid);
     pass.Delete(*pod, 1);
   }
 }

@@ -53,6 +53,20 @@ TEST_F(SchedulingFacts, TellHowManyPodsAreWantedNeededAndThere) {
   EXPECT_EQ(workers.ready, 1);
 }
 
+TEST_F(SchedulingFacts, CountAsReadyOnlyWhoIs) {
+  EXPECT_EQ(Of(Facts(), Role::kWorker).ready, 2);
+  for (ObservedPod& pod : scene_.seen.pods) pod.ready = false;
+  EXPECT_EQ(Of(Facts(), Role::kWorker).ready, 0);
+}
+
+TEST_F(SchedulingFacts, SayWhoseTheyAreAndOfWhichSpec) {
+  scene_.seen.generation = 7;
+  const scheduling::JobFacts facts = Facts();
+  EXPECT_EQ(facts.job.ns + "/" + facts.job.name, "default/digits");
+  EXPECT_EQ(facts.job.uid, scene_.seen.job.uid);
+  EXPECT_EQ(facts.generation, 7);
+}
+
 TEST_F(SchedulingFacts, OfAStandbyTwoCoordinatorsAreWantedAndOneIsNeeded) {
   scene_.seen.spec.mutable_replica_specs()->mutable_coordinator()->set_standby(true);
   EXPECT_EQ(Of(Facts(), Role::kCoordinator).wanted, 2);
@@ -124,6 +138,17 @@ TEST_F(SchedulingFacts, OnlyQueuesAreShownAPod) {
     EXPECT_EQ(kube::StringAt(pod, "/metadata/labels/starling.dev~1role"),
               std::string(resources::RoleName(role)));
   }
+}
+
+TEST_F(SchedulingFacts, QueuesAreShownAWorkerThatBringsItsContainer) {
+  job_["metadata"]["labels"] = {{"kueue.x-k8s.io/queue-name", "research"}};
+  scene_.seen.spec.mutable_workload()->mutable_container();
+  scene_.worker().set_template_(R"({"spec": {"containers": [
+      {"name": "trainer", "image": "mine:1", "command": ["train"]}]}})");
+  const scheduling::JobFacts facts = Facts();
+  const Json& pod = Of(facts, Role::kWorker).pod;
+  EXPECT_EQ(kube::StringAt(pod, "/spec/containers/0/image"), "mine:1") << pod;
+  EXPECT_EQ(kube::StringAt(pod, "/metadata/annotations/starling.dev~1round"), "1") << pod;
 }
 
 TEST_F(SchedulingFacts, ARoleWhosePodsCannotBeBuiltHasNone) {

@@ -119,7 +119,6 @@ void GiveUpSilentStandby(Pass& pass) {
       "it stood by, and answers neither its stream nor a new call; it is replaced");
   incident.set_detection_seconds(absl::ToDoubleSeconds(link->silent));
   AddIncident(pass, std::move(incident));
-  pass.lost.insert(pass.standby->uid);
   pass.Delete(*pass.standby, 1);
   pass.standby = nullptr;
 }
@@ -141,7 +140,7 @@ void GrantStandby(Pass& pass) {
   const v1alpha1::CoordinatorReport* report = pass.ReportOf(pass.standby);
   if (pass.report == nullptr || report == nullptr || report->boot_id().empty()) return;
   v1alpha1::CoordinatorGrant& grant = *pass.status.mutable_coordinator();
-  if (grant.has_standby() && grant.standby().follows() == grant.incarnation()) return;
+  if (grant.standby().follows() == grant.incarnation()) return;
   const std::int64_t next = NextIncarnation(grant);
   v1alpha1::StandbyGrant& standby = *grant.mutable_standby();
   standby.set_incarnation(next);

@@ -78,7 +78,7 @@ void Complete(Pass& pass) {
   // Only where there was something to lose.
   const bool lost =
       !pass.observed.checkpoint_durable && pass.status.has_start_time() && (first || WasLost(pass));
-  const bool not_written = !lost && HasReason(pass, kCheckpointNotWritten);
+  const bool not_written = HasReason(pass, kCheckpointNotWritten);
   if (lost) {
     reason = std::string(kCheckpointNotDurable);
     message = DurabilityWarning(pass);
