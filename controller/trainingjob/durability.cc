@@ -19,9 +19,15 @@ using kube::Json;
 constexpr std::array<std::string_view, 6> kFleeting = {"emptyDir",    "configMap", "secret",
                                                        "downwardAPI", "projected", "ephemeral"};
 
-bool Lies(const std::string& path, std::string folder) {
-  while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
-  return path == folder || folder == "/" || path.starts_with(folder + "/");
+// Without the slashes at its end; nothing is left of the root.
+std::string Trimmed(std::string folder) {
+  while (folder.ends_with('/')) folder.pop_back();
+  return folder;
+}
+
+// `path` begins with a slash, `folder` is trimmed.
+bool Lies(const std::string& path, const std::string& folder) {
+  return path == folder || path.starts_with(folder + "/");
 }
 
 // The volume that holds `path` in the container "trainer"; empty: the container's own disk.
@@ -31,8 +37,9 @@ std::string VolumeOf(const Json& pod, const std::string& path) {
   for (const Json& container : kube::At(pod, "/spec/containers")) {
     if (kube::StringAt(container, "/name") != resources::kContainer) continue;
     for (const Json& mount : kube::At(container, "/volumeMounts")) {
-      const std::string folder = kube::StringAt(mount, "/mountPath");
-      if (folder.empty() || folder.size() < longest || !Lies(path, folder)) continue;
+      const std::string given = kube::StringAt(mount, "/mountPath");
+      const std::string folder = Trimmed(given);
+      if (given.empty() || folder.size() < longest || !Lies(path, folder)) continue;
       longest = folder.size();
       volume = kube::StringAt(mount, "/name");
     }

@@ -42,7 +42,7 @@ TEST(IsCheckpointDurable, WithoutAPlaceNothingIsKeptWhateverIsMounted) {
   EXPECT_FALSE(Durable("", Json::array({Mount("claim", "/")})));
 }
 
-TEST(IsCheckpointDurable, StrokesBehindAFolderDoNotMatter) {
+TEST(IsCheckpointDurable, SlashesBehindAFolderDoNotMatter) {
   for (const char* folder : {"/data", "/data/", "/data//"}) {
     EXPECT_TRUE(Durable("/data/a", Json::array({Mount("claim", folder)}))) << folder;
     EXPECT_TRUE(Durable("/data", Json::array({Mount("claim", folder)}))) << folder;
@@ -51,6 +51,11 @@ TEST(IsCheckpointDurable, StrokesBehindAFolderDoNotMatter) {
   for (const char* root : {"/", "//", "///"}) {
     EXPECT_TRUE(Durable("/data", Json::array({Mount("claim", root)}))) << root;
   }
+}
+
+TEST(IsCheckpointDurable, SlashesDoNotMakeAFolderTheInnerOne) {
+  EXPECT_FALSE(
+      Durable("/data/x/a", Json::array({Mount("scratch", "/data/x"), Mount("claim", "/data///")})));
 }
 
 TEST(IsCheckpointDurable, AMountWithoutAFolderHoldsNothing) {
