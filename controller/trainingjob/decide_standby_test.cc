@@ -507,5 +507,78 @@ TEST(DecideStandby, ItIsMadeWhenReplacementsMayBe) {
   EXPECT_TRUE(Creates(scene.Do(), Role::kCoordinator, 1));
 }
 
+TEST(DecideStandby, AnotherPodIsNotTakenForTheOneThatHasGone) {
+  Scene scene;
+  LoseThePod(Armed(scene), kStandby);
+  scene.seen.second_link.reset();
+  scene.Add(Role::kCoordinator, 2);  // and has not been heard yet
+  const v1alpha1::CoordinatorGrant grant = scene.Do().status.coordinator();
+  EXPECT_EQ(grant.incarnation(), 3);
+  EXPECT_FALSE(grant.has_standby());
+}
+
+TEST(DecideStandby, NobodyIsGrantedAnythingWhereNoCoordinatorIsLeft) {
+  Scene scene;
+  LoseThePod(Armed(scene), kStandby);
+  LoseThePod(scene, kLeader);
+  const v1alpha1::CoordinatorGrant grant = scene.Do().status.coordinator();
+  EXPECT_EQ(grant.incarnation(), 1);
+  EXPECT_EQ(grant.standby().incarnation(), 2) << "whoever comes next is above both";
+}
+
+TEST(DecideStandby, OneWhoseProcessHasNoNameYetIsGrantedNothing) {
+  Scene scene;
+  StandbyReport(Waits(scene)).clear_boot_id();
+  EXPECT_FALSE(scene.Do().status.coordinator().has_standby());
+}
+
+TEST(DecideStandby, OneThatWasSupersededDoesNotStandBy) {
+  Scene scene;
+  StandbyReport(Waits(scene)).set_superseded(true);
+  const Decision decision = scene.Do();
+  EXPECT_NE(Deletes(decision, kStandby), nullptr);
+  EXPECT_FALSE(decision.status.coordinator().has_standby());
+}
+
+TEST(DecideStandby, OneThatLeadsAfterTheEndStandsByNoMore) {
+  Scene scene;
+  Armed(scene).report().mutable_training()->mutable_result()->set_steps(100);
+  scene.Settle();
+  ASSERT_TRUE(scene.seen.status.coordinator().has_standby());
+  StandbyReport(scene).clear_standby();
+  StandbyReport(scene).set_incarnation(2);
+  const v1alpha1::CoordinatorGrant grant = scene.Do().status.coordinator();
+  EXPECT_EQ(grant.boot_id(), "boot-s");
+  EXPECT_FALSE(grant.has_standby());
+}
+
+TEST(DecideStandby, TheNodeOfOneThatFellSilentIsAvoided) {
+  Scene scene;
+  scene.options.avoid_nodes = true;
+  Armed(scene).Pod(kStandby).node = "b";
+  scene.seen.second_link->silent = absl::Seconds(2);
+  const Decision decision = scene.Do();
+  ASSERT_EQ(decision.status.avoided_nodes_size(), 1);
+  EXPECT_EQ(decision.status.avoided_nodes(0).name(), "b");
+}
+
+TEST(DecideStandby, AJobWithoutCoordinatorsSaysNothingOfAny) {
+  Scene scene;
+  scene.Prepared();
+  scene.seen.spec.mutable_workload()->mutable_container();
+  EXPECT_FALSE(scene.Do().status.has_coordinator());
+}
+
+// Its leader's pod has ended; the other one is about to lead, and will have the workers save.
+TEST(DecideStandby, WorkersOfASuspendedJobWaitForOneThatIsAboutToLead) {
+  Scene scene;
+  Armed(scene).End(kLeader, 137, 9);
+  scene.policy().set_suspend(true);
+  const Decision decision = scene.Do();
+  EXPECT_EQ(ReasonOf(decision, "Suspended"), "Suspending");
+  EXPECT_EQ(Deletes(decision, "digits-worker-0"), nullptr);
+  EXPECT_EQ(Deletes(decision, "digits-worker-1"), nullptr);
+}
+
 }  // namespace
 }  // namespace starling::trainingjob

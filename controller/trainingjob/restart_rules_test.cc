@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is replaced, stands by or is let go where more than one thing happens to a job at once.
+// Which pods are replaced, given up or let go, and what is said of it.
 #include <string>
 #include <utility>
 #include <variant>
@@ -12,7 +12,6 @@ namespace starling::trainingjob {
 namespace {
 
 constexpr char kLeader[] = "digits-coordinator-0";
-constexpr char kStandby[] = "digits-coordinator-1";
 
 TEST(FailByRestartPolicy, ReplacesAPodThatWasEvictedOrDeletedWhateverThePolicy) {
   for (const bool disrupted : {true, false}) {
@@ -102,113 +101,7 @@ TEST(GiveUpSilentMembers, NobodyElseGoesWithACoordinatorThatIsCutOff) {
   EXPECT_EQ(Count<DeletePod>(decision), 1);
 }
 
-// A coordinator that stands by
-
-v1alpha1::CoordinatorReport& StandbyReport(Scene& scene) { return scene.seen.second_link->report; }
-
-// A job that trains, and a second coordinator that has been heard.
-Scene& Waits(Scene& scene) {
-  scene.seen.spec.mutable_replica_specs()->mutable_coordinator()->set_standby(true);
-  scene.Training();
-  scene.seen.status.mutable_coordinator()->set_pod_uid(scene.Pod(kLeader).uid);
-  scene.Add(Role::kCoordinator, 1);
-  ObservedLink& link = scene.seen.second_link.emplace();
-  link.pod_uid = scene.Pod(kStandby).uid;
-  link.heard = true;
-  link.silent = absl::Milliseconds(10);
-  link.report.set_boot_id("boot-s");
-  return scene;
-}
-
-// It has incarnation 2, and could take over from 1.
-Scene& Armed(Scene& scene) {
-  Waits(scene).Settle();
-  v1alpha1::StandbyStatus& standby = *StandbyReport(scene).mutable_standby();
-  standby.set_incarnation(2);
-  standby.set_follows(1);
-  standby.set_armed(true);
-  standby.set_silent_seconds(0.05);
-  return scene.Settle();
-}
-
-void LoseThePod(Scene& scene, const char* name) {
-  std::erase_if(scene.seen.pods, [&](const ObservedPod& pod) { return pod.name == name; });
-}
-
-TEST(DecideStandby, AnotherPodIsNotTakenForTheOneThatHasGone) {
-  Scene scene;
-  LoseThePod(Armed(scene), kStandby);
-  scene.seen.second_link.reset();
-  scene.Add(Role::kCoordinator, 2);  // and has not been heard yet
-  const v1alpha1::CoordinatorGrant grant = scene.Do().status.coordinator();
-  EXPECT_EQ(grant.incarnation(), 3);
-  EXPECT_FALSE(grant.has_standby());
-}
-
-TEST(DecideStandby, NobodyIsGrantedAnythingWhereNoCoordinatorIsLeft) {
-  Scene scene;
-  LoseThePod(Armed(scene), kStandby);
-  LoseThePod(scene, kLeader);
-  const v1alpha1::CoordinatorGrant grant = scene.Do().status.coordinator();
-  EXPECT_EQ(grant.incarnation(), 1);
-  EXPECT_EQ(grant.standby().incarnation(), 2) << "whoever comes next is above both";
-}
-
-TEST(DecideStandby, OneWhoseProcessHasNoNameYetIsGrantedNothing) {
-  Scene scene;
-  StandbyReport(Waits(scene)).clear_boot_id();
-  EXPECT_FALSE(scene.Do().status.coordinator().has_standby());
-}
-
-TEST(DecideStandby, OneThatWasSupersededDoesNotStandBy) {
-  Scene scene;
-  StandbyReport(Waits(scene)).set_superseded(true);
-  const Decision decision = scene.Do();
-  EXPECT_NE(Deletes(decision, kStandby), nullptr);
-  EXPECT_FALSE(decision.status.coordinator().has_standby());
-}
-
-TEST(DecideStandby, OneThatLeadsAfterTheEndStandsByNoMore) {
-  Scene scene;
-  Armed(scene).report().mutable_training()->mutable_result()->set_steps(100);
-  scene.Settle();
-  ASSERT_TRUE(scene.seen.status.coordinator().has_standby());
-  StandbyReport(scene).clear_standby();
-  StandbyReport(scene).set_incarnation(2);
-  const v1alpha1::CoordinatorGrant grant = scene.Do().status.coordinator();
-  EXPECT_EQ(grant.boot_id(), "boot-s");
-  EXPECT_FALSE(grant.has_standby());
-}
-
-TEST(DecideStandby, TheNodeOfOneThatFellSilentIsAvoided) {
-  Scene scene;
-  scene.options.avoid_nodes = true;
-  Armed(scene).Pod(kStandby).node = "b";
-  scene.seen.second_link->silent = absl::Seconds(2);
-  const Decision decision = scene.Do();
-  ASSERT_EQ(decision.status.avoided_nodes_size(), 1);
-  EXPECT_EQ(decision.status.avoided_nodes(0).name(), "b");
-}
-
-TEST(DecideStandby, AJobWithoutCoordinatorsSaysNothingOfAny) {
-  Scene scene;
-  scene.Prepared();
-  scene.seen.spec.mutable_workload()->mutable_container();
-  EXPECT_FALSE(scene.Do().status.has_coordinator());
-}
-
 // Suspension
-
-// Its leader's pod has ended; the other one is about to lead, and will have the workers save.
-TEST(Suspension, WorkersWaitForAStandbyThatIsAboutToLead) {
-  Scene scene;
-  Armed(scene).End(kLeader, 137, 9);
-  scene.policy().set_suspend(true);
-  const Decision decision = scene.Do();
-  EXPECT_EQ(ReasonOf(decision, "Suspended"), "Suspending");
-  EXPECT_EQ(Deletes(decision, "digits-worker-0"), nullptr);
-  EXPECT_EQ(Deletes(decision, "digits-worker-1"), nullptr);
-}
 
 // A job that trains, is suspended, and a while later has no pod any more.
 Scene WithoutPods(absl::Duration later, bool durable = true) {
