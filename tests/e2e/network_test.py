@@ -20,7 +20,9 @@ class Network(Case):
         job = jobs.digits(name, epochs=EPOCHS, experiment__stepDelay="0s", **changes)
         if network:
             job["spec"]["experiment"]["network"] = network
-        job["spec"]["replicaSpecs"]["worker"]["template"] = {"spec": {"containers": [
+        worker = job["spec"]["replicaSpecs"]["worker"]
+        worker["minReplicas"] = worker["replicas"]  # or whoever is there first trains alone
+        worker["template"] = {"spec": {"containers": [
             {"name": "trainer", "env": [{"name": "STARLING_STEP_LOG", "value": prefix}]}]}}
         final = self.run_job(job, name=f"{name}.json", timeout=300)
         with open(f"{prefix}.{name}-worker-0", encoding="ascii") as file:

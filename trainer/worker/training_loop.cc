@@ -104,6 +104,7 @@ absl::Status TrainingLoop::Do(const membership::OpenMesh& action) {
   // Whoever has lost nobody waits for others to come and go.
   if (context_.stopwatch.activity() != Activity::kRecovery) {
     const bool planned = view_.number == 0 || action.view.at_boundary;
+    if (!planned) Record("the view breaks");  // and this member has not noticed it yet
     context_.stopwatch.Enter(planned ? Activity::kJoining : Activity::kRecovery);
   }
   CloseView();
