@@ -191,35 +191,32 @@ TEST(DecideStatus, OnAClusterCountsWaitUntilThereIsMoreToSay) {
   EXPECT_TRUE(scene.Do().write_status);
 }
 
-// Its newest checkpoint, say: whoever resumes the job would be told of an older one.
-TEST(DecideStatus, WhatTheCoordinatorToldLastIsWrittenBeforeItGoes) {
+// A suspended job whose workers have gone, and whose coordinator tells of a checkpoint since the
+// status was written.
+Decision ToldAfterTheWorkersWent(bool stopped) {
   Scene scene;
   scene.options = ClusterOptions();
   scene.options.budgets = false;
   scene.Training();
-  scene.seen.spec.mutable_run_policy()->set_suspend(true);
-  scene.report().set_stopped(true);
+  scene.policy().set_suspend(true);
+  scene.report().set_stopped(stopped);
   std::erase_if(scene.seen.pods, [](const ObservedPod& pod) { return pod.role == Role::kWorker; });
   scene.Settle();
   scene.seen.since_status_write = absl::ZeroDuration();
   scene.report().mutable_training()->mutable_checkpoint()->set_step(117);
-  const Decision decision = scene.Do();
+  return scene.Do();
+}
+
+// Whoever resumes the job would be told of an older one.
+TEST(DecideStatus, WhatTheCoordinatorToldLastIsWrittenBeforeItGoes) {
+  const Decision decision = ToldAfterTheWorkersWent(/*stopped=*/true);
   EXPECT_TRUE(decision.write_status);
   EXPECT_EQ(decision.status.last_checkpoint().step(), 117);
 }
 
 // Its members have gone before they could say that they stopped.
 TEST(DecideStatus, WhatACoordinatorToldLastIsWrittenThoughItsJobHasNotStopped) {
-  Scene scene;
-  scene.options = ClusterOptions();
-  scene.options.budgets = false;
-  scene.Training();
-  scene.policy().set_suspend(true);
-  std::erase_if(scene.seen.pods, [](const ObservedPod& pod) { return pod.role == Role::kWorker; });
-  scene.Settle();
-  scene.seen.since_status_write = absl::ZeroDuration();
-  scene.report().mutable_training()->mutable_checkpoint()->set_step(117);
-  const Decision decision = scene.Do();
+  const Decision decision = ToldAfterTheWorkersWent(/*stopped=*/false);
   ASSERT_NE(Deletes(decision, "digits-coordinator-0"), nullptr);
   EXPECT_TRUE(decision.write_status);
 }

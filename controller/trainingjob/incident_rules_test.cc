@@ -188,17 +188,6 @@ TEST(RecordIncidents, AnEvictionThatAGivenUpRoundBroughtAboutIsNone) {
   EXPECT_EQ(scene.Do().status.incidents_size(), 0);
 }
 
-TEST(RecordIncidents, ADisruptionNamesThePodThatItTakes) {
-  Scene scene;
-  scene.Training();
-  ObservedPod& pod = scene.Pod("digits-worker-1");
-  pod.disruption = "EvictionByEvictionAPI";
-  pod.disrupted = pod.terminating = true;
-  const Decision decision = scene.Do();
-  ASSERT_EQ(decision.status.incidents_size(), 1);
-  EXPECT_EQ(decision.status.incidents(0).pod(), "digits-worker-1");
-}
-
 TEST(RecordIncidents, AnEvictedPodIsNotAnsweredWithMoreMemory) {
   Scene scene;
   scene.Training();

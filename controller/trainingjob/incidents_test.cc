@@ -474,6 +474,7 @@ TEST(RecordIncidents, ADisruptionIsToldBeforeThePodHasEndedAndOnce) {
   ASSERT_EQ(scene.seen.status.incidents_size(), 1);
   EXPECT_EQ(scene.seen.status.incidents(0).message(),
             "digits-worker-1 was evicted (EvictionByEvictionAPI); it is replaced");
+  EXPECT_EQ(scene.seen.status.incidents(0).pod(), "digits-worker-1");
   EXPECT_EQ(scene.seen.status.incidents(0).pod_uid(), pod.uid);
   EXPECT_EQ(ToTime(scene.seen.status.incidents(0).time()), scene.now);
   EXPECT_EQ(scene.seen.status.restarts(), 1);
