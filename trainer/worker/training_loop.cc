@@ -65,12 +65,16 @@ void TrainingLoop::Broken(const absl::Status& status) {
   log::Info("the view is broken here", {{"view", membership::EpochOf(view_.number)},
                                         {"why", std::string(status.message())},
                                         {"unreachable", unreachable.size()}});
-  context_.progress.ViewEnded();
-  context_.stopwatch.Enter(Activity::kRecovery);
-  Record("the view breaks");
+  NoteBreak();
   CloseView();
   context_.shell.Deliver(
       [&](membership::Member& machine) { return machine.OnBroken(view_.number, unreachable); });
+}
+
+void TrainingLoop::NoteBreak() {
+  context_.progress.ViewEnded();
+  context_.stopwatch.Enter(Activity::kRecovery);
+  Record("the view breaks");
 }
 
 void TrainingLoop::Record(std::string_view what) {
@@ -93,9 +97,7 @@ absl::Status TrainingLoop::Do(const membership::Fence& action) {
 
 absl::Status TrainingLoop::Do(const membership::AbortView& action) {
   if (view_.number != action.view) return absl::OkStatus();
-  context_.progress.ViewEnded();
-  context_.stopwatch.Enter(Activity::kRecovery);
-  Record("the view breaks");
+  NoteBreak();
   CloseView();
   return absl::OkStatus();
 }
@@ -104,8 +106,11 @@ absl::Status TrainingLoop::Do(const membership::OpenMesh& action) {
   // Whoever has lost nobody waits for others to come and go.
   if (context_.stopwatch.activity() != Activity::kRecovery) {
     const bool planned = view_.number == 0 || action.view.at_boundary;
-    if (!planned) Record("the view breaks");  // and this member has not noticed it yet
-    context_.stopwatch.Enter(planned ? Activity::kJoining : Activity::kRecovery);
+    if (planned) {
+      context_.stopwatch.Enter(Activity::kJoining);
+    } else {
+      NoteBreak();  // this member hears of it from the coordinator
+    }
   }
   CloseView();
   if (view_.number != 0) {

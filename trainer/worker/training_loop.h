@@ -32,6 +32,8 @@ class TrainingLoop {
   // Ends the view here, as far as it has not ended yet.
   void CloseView();
   void Broken(const absl::Status& status);
+  // The view has ended unplanned: time, activity and timeline say so.
+  void NoteBreak();
   // In the timeline, while somebody looks; `what` is a literal.
   void Record(std::string_view what);
 
