@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gaussian clusters, one a class: centres and samples are draws of their own counters, so that any
 // two workers make the same set.
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
 
 #include "absl/strings/str_cat.h"
 #include "common/random/philox.h"
+#include "common/ranges/ranges.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/data/source.h"
 
@@ -49,11 +49,13 @@ absl::StatusOr<Loaded> LoadSynthetic(const v1alpha1::SyntheticSource& source,
   for (std::int64_t sample = 0; sample < made; ++sample) {
     const std::int64_t label = sample % set.classes;
     set.labels.push_back(label);
-    for (std::int64_t begin = 0; begin < features; begin += std::ssize(centre)) {
-      const auto count = static_cast<std::size_t>(std::min(features - begin, std::ssize(centre)));
-      centres.Normals(static_cast<std::uint64_t>(label * features + begin),
+    const ranges::Range<std::int64_t> all{0, features};
+    for (std::int64_t p = 0; p < ranges::PiecesOf(all, std::ssize(centre)); ++p) {
+      const ranges::Range<std::int64_t> piece = ranges::PieceOf(all, p, std::ssize(centre));
+      const auto count = static_cast<std::size_t>(piece.size());
+      centres.Normals(static_cast<std::uint64_t>(label * features + piece.begin),
                       std::span(centre).first(count));
-      noise.Normals(static_cast<std::uint64_t>(sample * features + begin),
+      noise.Normals(static_cast<std::uint64_t>(sample * features + piece.begin),
                     std::span(around).first(count));
       for (std::size_t i = 0; i < count; ++i) {
         set.features.push_back(static_cast<float>(centre[i] + kNoise * around[i]));

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/random/philox.h"
+#include "common/ranges/ranges.h"
 #include "trainer/engine/forward.h"
 
 namespace starling::engine {
@@ -375,17 +376,18 @@ class TorchEngine final : public Engine {
     if (uniform) scale = 1 / std::sqrt(fan_in);
     if (wanted.initial == Initial::kKaiming) scale = std::sqrt(2 / fan_in);
     std::array<double, 1024> draws;
-    for (size_t first = 0; first < values.size(); first += draws.size()) {
-      const size_t count = std::min(draws.size(), values.size() - first);
-      const std::span<double> drawn = std::span(draws).first(count);
+    const ranges::Range<size_t> all{0, values.size()};
+    for (size_t i = 0; i < ranges::PiecesOf(all, draws.size()); ++i) {
+      const ranges::Range<size_t> piece = ranges::PieceOf(all, i, draws.size());
+      const std::span<double> drawn = std::span(draws).first(piece.size());
       if (uniform) {
-        source.Uniforms(first, drawn);
+        source.Uniforms(piece.begin, drawn);
       } else {
-        source.Normals(first, drawn);
+        source.Normals(piece.begin, drawn);
       }
-      for (size_t i = 0; i < count; ++i) {
-        values[first + i] = static_cast<float>((uniform ? 2 * drawn[i] - 1 : drawn[i]) * scale);
-      }
+      std::ranges::transform(drawn, piece.Of(values).begin(), [&](double draw) {
+        return static_cast<float>((uniform ? 2 * draw - 1 : draw) * scale);
+      });
     }
   }
 
