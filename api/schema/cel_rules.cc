@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/schema/cel_rules.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "api/spec/metrics.h"
 #include "api/spec/techniques.h"
@@ -38,15 +44,19 @@ std::string Has(const std::string& root, const std::string& path) {
   return absl::StrJoin(steps, " && ");
 }
 
-// The same of a way on which some are always there and need not be asked for. Empty: all of them.
-std::string Given(const std::string& root, const Way& way) {
+bool AlwaysThere(const FieldDescriptor& field) {
+  const auto& marks = spec::RulesOf(field);
+  return marks.schema_default() || marks.required();
+}
+
+// The same of a way of which its first `known` fields, and those that are always there, need not be
+// asked for. Empty: none is left.
+std::string Given(const std::string& root, const Way& way, size_t known = 0) {
   std::vector<std::string> steps;
   std::string at = root;
-  for (const FieldDescriptor* step : way) {
-    absl::StrAppend(&at, ".", step->json_name());
-    const auto& marks = spec::RulesOf(*step);
-    if (marks.schema_default() || marks.required()) continue;
-    steps.push_back(absl::StrCat("has(", at, ")"));
+  for (size_t i = 0; i < way.size(); ++i) {
+    absl::StrAppend(&at, ".", way[i]->json_name());
+    if (i >= known && !AlwaysThere(*way[i])) steps.push_back(absl::StrCat("has(", at, ")"));
   }
   return absl::StrJoin(steps, " && ");
 }
@@ -81,8 +91,42 @@ bool HoldsMarks(const Descriptor& message) {
   return false;
 }
 
-// One rule for each part of the spec that may change only while the job is suspended.
-void AddSuspension(const Descriptor& message, Way& way, std::vector<CelRule>& rules) {
+// A text in CEL.
+std::string Quoted(const std::string& text) {
+  return absl::StrCat("'", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"'", "\\'"}}), "'");
+}
+
+// One of several conditions that make one rule.
+struct Clause {
+  std::string holds = {};   // whether it is kept
+  std::string words = {};   // what to say where it is not; both in CEL
+  std::string beside = {};  // asked for only beside this; empty: always
+};
+
+std::string Required(const Clause& clause) {
+  if (clause.beside.empty()) return absl::StrCat("(", clause.holds, ")");
+  return absl::StrCat("(!(", clause.beside, ") || ", clause.holds, ")");
+}
+
+// Whether all are kept.
+std::string AllHold(const std::vector<Clause>& clauses) {
+  std::vector<std::string> all;
+  all.reserve(clauses.size());
+  for (const Clause& clause : clauses) all.push_back(Required(clause));
+  return absl::StrJoin(all, " && ");
+}
+
+// What the first that is not kept says.
+std::string WordsOfFirst(const std::vector<Clause>& clauses) {
+  std::string words = clauses.back().words;
+  for (auto clause = std::next(clauses.rbegin()); clause != clauses.rend(); ++clause) {
+    words = absl::StrCat("!", Required(*clause), " ? ", clause->words, " : ", words);
+  }
+  return words;
+}
+
+// Of each part of the spec that may change only while the job is suspended that it has not changed.
+void AddUnchanged(const Descriptor& message, Way& way, std::vector<Clause>& clauses) {
   for (int i = 0; i < message.field_count(); ++i) {
     const FieldDescriptor& field = *message.field(i);
     const auto& marks = spec::RulesOf(field);
@@ -90,15 +134,25 @@ void AddSuspension(const Descriptor& message, Way& way, std::vector<CelRule>& ru
     if (marks.mutable_while_running() || marks.immutable() || marks.raw_json()) continue;
     way.push_back(&field);
     if (IsSingleMessage(field) && HoldsMarks(*field.message_type())) {
-      AddSuspension(*field.message_type(), way, rules);
+      AddUnchanged(*field.message_type(), way, clauses);
     } else {
-      rules.push_back({absl::StrCat(Same(way), " || ", kWasSuspended),
-                       "must not change while the job runs; suspend it first, or submit the job "
-                       "under another name",
-                       "." + PathOf(way), kForbidden});
+      clauses.push_back({Same(way), Quoted("spec." + PathOf(way))});
     }
     way.pop_back();
   }
+}
+
+// A write of the status, which is most of them, ends at the first question.
+void AddSuspension(const Descriptor& message, std::vector<CelRule>& rules) {
+  Way way;
+  std::vector<Clause> clauses;
+  AddUnchanged(message, way, clauses);
+  rules.push_back(
+      {absl::StrCat("self == oldSelf || ", kWasSuspended, " || (", AllHold(clauses), ")"), "", "",
+       kForbidden,
+       absl::StrCat("(", WordsOfFirst(clauses), ") + ",
+                    Quoted(" must not change while the job runs; suspend it first, or "
+                           "submit the job under another name"))});
 }
 
 void AddMarks(const Descriptor& message, std::vector<CelRule>& rules) {
@@ -131,6 +185,11 @@ void AddSizes(std::vector<CelRule>& rules) {
                      "must be at most maxReplicas; lower it or raise maxReplicas",
                      absl::StrCat(".", name)});
   }
+  // Of the server's own default, an empty message, neither is there yet.
+  rules.push_back(
+      {"!has(self.replicas) || !has(self.minReplicas) || self.replicas >= self.minReplicas || "
+       "self.replicas == 0 || (has(self.maxReplicas) && self.minReplicas > self.maxReplicas)",
+       "must be at least minReplicas; raise it or lower minReplicas", ".replicas"});
 }
 
 void AddTarget(std::vector<CelRule>& rules) {
@@ -153,6 +212,7 @@ void AddTarget(std::vector<CelRule>& rules) {
 // Each workload has its own metrics.
 void AddMetrics(std::vector<CelRule>& rules) {
   const Descriptor& workloads = *v1alpha1::Workload::descriptor();
+  std::vector<Clause> clauses;
   for (int i = 0; i < workloads.field_count(); ++i) {
     const FieldDescriptor& workload = *workloads.field(i);
     std::vector<std::string> names;
@@ -161,45 +221,44 @@ void AddMetrics(std::vector<CelRule>& rules) {
       names.emplace_back(metric.name);
     }
     if (names.empty()) continue;
-    rules.push_back(
-        {absl::StrCat("!has(self.stop) || !has(self.stop.target) || !has(self.workload.",
-                      workload.json_name(), ") || self.stop.target.metric in ['",
-                      absl::StrJoin(names, "', '"), "']"),
-         absl::StrCat("spec.workload.", workload.json_name(), " has ", absl::StrJoin(names, ", ")),
-         ".stop.target.metric"});
+    clauses.push_back(
+        {absl::StrCat("self.stop.target.metric in ['", absl::StrJoin(names, "', '"), "']"),
+         Quoted(absl::StrCat("spec.workload.", workload.json_name(), " has ",
+                             absl::StrJoin(names, ", "))),
+         absl::StrCat("has(self.workload.", workload.json_name(), ")")});
   }
+  rules.push_back(
+      {absl::StrCat("!has(self.stop) || !has(self.stop.target) || (", AllHold(clauses), ")"), "",
+       ".stop.target.metric", "FieldValueInvalid", WordsOfFirst(clauses)});
 }
 
 // Whether the field at `path` is on (api/spec/techniques.h), of an object in which what is not
-// given is off.
-std::string On(const std::string& path, bool by_presence = false) {
+// given is off. Its first `known` fields are there. Empty: it is on in any case.
+std::string On(const std::string& path, bool by_presence = false, size_t known = 0) {
   const Way way = spec::WayTo(path);
   const FieldDescriptor& field = *way.back();
-  std::string on = Given("self", way);
-  if (on.empty()) on = "true";
-  if (by_presence) return on;
+  std::vector<std::string> on;
+  if (std::string given = Given("self", way, known); !given.empty()) on.push_back(std::move(given));
   const std::string value = absl::StrCat("self.", path);
-  switch (spec::KindOf(field)) {
-    case Kind::kBoolean:
-      return absl::StrCat(on, " && ", value);
-    case Kind::kInteger:
-      return absl::StrCat(on, " && ", value, " != 0");
-    case Kind::kNumber:
-      return absl::StrCat(on, " && ", value, " != 0.0");
-    case Kind::kEnum: {
-      // JSON and CEL quote alike.
-      const std::string& off = spec::RulesOf(field).default_value();
-      return off.empty() ? on : absl::StrCat(on, " && ", value, " != ", off);
-    }
-    default:
-      return on;
-  }
+  // JSON and CEL quote alike.
+  const std::string& off = spec::RulesOf(field).default_value();
+  const Kind kind = by_presence ? Kind::kMessage : spec::KindOf(field);
+  if (kind == Kind::kBoolean) on.push_back(value);
+  if (kind == Kind::kInteger) on.push_back(value + " != 0");
+  if (kind == Kind::kNumber) on.push_back(value + " != 0.0");
+  if (kind == Kind::kEnum && !off.empty()) on.push_back(absl::StrCat(value, " != ", off));
+  return absl::StrJoin(on, " && ");
+}
+
+std::string Any(const std::vector<std::string>& conditions) {
+  if (conditions.size() == 1) return conditions.front();
+  return absl::StrCat("(", absl::StrJoin(conditions, ") || ("), ")");
 }
 
 std::string AnyOn(const std::vector<std::string>& paths) {
   std::vector<std::string> any;
-  for (const std::string& path : paths) any.push_back(absl::StrCat("(", On(path), ")"));
-  return absl::StrJoin(any, " || ");
+  for (const std::string& path : paths) any.push_back(On(path));
+  return Any(any);
 }
 
 // Whether a union is left to its default, the field at `path`. Empty where that is no default.
@@ -226,33 +285,139 @@ std::string AnyHolds(const std::vector<std::string>& paths) {
   return absl::StrJoin(any, " || ");
 }
 
-// One rule for each thing that a technique needs or does not go with. What is needed may be a
-// default, or come from a preset, which the server does not know; what does not go with it may be a
-// default too, which only the webhook knows.
-void AddTechnique(const spec::Technique& technique, std::vector<CelRule>& rules) {
-  const std::string path = absl::StrCat(".", technique.field);
-  const std::string off = absl::StrCat("!(", On(technique.field, technique.by_presence), ")");
-  if (!technique.pending.empty()) {
-    rules.push_back({off, spec::WordsOfPending(technique), path, kForbidden});
-    return;
-  }
-  for (const spec::TechniqueRule& rule : technique.rules) {
-    const std::string allowed =
-        rule.beside.empty() ? off : absl::StrCat(off, " || !(", AnyOn(rule.beside), ")");
-    if (rule.kind == spec::TechniqueRule::Kind::kNeeds) {
-      rules.push_back({absl::StrCat(allowed, " || has(self.preset) || ", AnyHolds(rule.fields)),
-                       spec::WordsOf(rule), path, kForbidden});
-      continue;
+// Words of which parts are known only when the rule is broken.
+class Words {
+ public:
+  void Say(std::string_view text) { text_.append(text); }
+
+  // The text of the first condition that holds, of the last where none before it does.
+  void SayFirst(const std::vector<std::pair<std::string, std::string>>& texts) {
+    if (texts.size() == 1) return Say(texts.front().second);
+    std::string cel = Quoted(texts.back().second);
+    for (auto other = std::next(texts.rbegin()); other != texts.rend(); ++other) {
+      cel = absl::StrCat(other->first, " ? ", Quoted(other->second), " : ", cel);
     }
-    for (const std::string& field : rule.fields) {
-      rules.push_back({absl::StrCat(allowed, " || !(", On(field), ")"), spec::WordsOf(rule, field),
-                       path, kForbidden});
-    }
+    End();
+    parts_.push_back(absl::StrCat("(", cel, ")"));
   }
+
+  std::string InCel() {
+    End();
+    return absl::StrJoin(parts_, " + ");
+  }
+
+ private:
+  void End() {
+    if (!text_.empty()) parts_.push_back(Quoted(text_));
+    text_.clear();
+  }
+
+  std::string text_;
+  std::vector<std::string> parts_;
+};
+
+// One thing that techniques need or do not go with, and all below one field to which it applies.
+struct SharedRule {
+  const spec::TechniqueRule* rule;  // null: they are all pending
+  std::vector<const spec::Technique*> techniques;
+};
+
+// For each of the techniques whether it is on, and how it is called beside `group`, above them all.
+std::vector<std::pair<std::string, std::string>> Chosen(const SharedRule& shared,
+                                                        const Way& group) {
+  std::vector<std::pair<std::string, std::string>> chosen;
+  for (const spec::Technique* technique : shared.techniques) {
+    const std::string on = On(technique->field, technique->by_presence, group.size());
+    std::string name = technique->field.substr(PathOf(group).size());
+    if (!name.empty()) name = name.substr(1) + " ";
+    chosen.emplace_back(on.empty() ? "true" : on, std::move(name));
+  }
+  return chosen;
 }
 
+void SayBroken(const spec::TechniqueRule& rule, Words& words) {
+  constexpr char kField[] = "\n";  // stands for the field at fault; no words have it
+  const std::string text = spec::WordsOf(rule, kField);
+  const size_t at = text.find(kField);
+  if (at == std::string::npos) return words.Say(text);
+  std::vector<std::pair<std::string, std::string>> fields;
+  for (const std::string& field : rule.fields) fields.emplace_back(On(field), field);
+  words.Say(text.substr(0, at));
+  words.SayFirst(fields);
+  words.Say(text.substr(at + 1));
+}
+
+// What is needed may be a default, or come from a preset, which the server does not know; what does
+// not go with the technique may be a default too, which only the webhook knows.
+Clause ClauseOf(const SharedRule& shared, const Way& group) {
+  const auto chosen = Chosen(shared, group);
+  std::vector<std::string> any;
+  for (const auto& [on, name] : chosen) any.push_back(on);
+  Words words;
+  words.SayFirst(chosen);
+  std::string holds = "false";
+  if (shared.rule == nullptr) {
+    words.Say(spec::WordsOfPending(*shared.techniques.front()));
+  } else {
+    const spec::TechniqueRule& rule = *shared.rule;
+    SayBroken(rule, words);
+    holds = rule.kind == spec::TechniqueRule::Kind::kNeeds
+                ? absl::StrCat("has(self.preset) || ", AnyHolds(rule.fields))
+                : absl::StrCat("!(", AnyOn(rule.fields), ")");
+    if (!rule.beside.empty()) holds = absl::StrCat("!(", AnyOn(rule.beside), ") || ", holds);
+  }
+  return {std::move(holds), words.InCel(), any == std::vector<std::string>{"true"} ? "" : Any(any)};
+}
+
+// How many of the first fields on a technique's way have one rule together with all others that
+// begin so: up to the first that is not always there.
+size_t StepsOfGroup(const Way& way) {
+  const auto first = std::ranges::find_if_not(
+      way, [](const FieldDescriptor* field) { return AlwaysThere(*field); });
+  return first == way.end() ? way.size() : static_cast<size_t>(first - way.begin()) + 1;
+}
+
+// All techniques below one field, by what they have in common.
+struct Group {
+  Way way;
+  std::vector<SharedRule> rules = {};
+
+  void Add(const spec::TechniqueRule* rule, const spec::Technique& technique) {
+    const auto same = [&](const SharedRule& other) {
+      if (rule != nullptr && other.rule != nullptr) return *rule == *other.rule;
+      return rule == other.rule && other.techniques.front()->pending == technique.pending;
+    };
+    auto found = std::ranges::find_if(rules, same);
+    if (found == rules.end()) found = rules.insert(rules.end(), {rule, {}});
+    found->techniques.push_back(&technique);
+  }
+};
+
+std::vector<Group> TechniqueGroups() {
+  std::vector<Group> groups;
+  for (const spec::Technique& technique : spec::Techniques()) {
+    Way way = spec::WayTo(technique.field);
+    way.resize(StepsOfGroup(way));
+    auto found = std::ranges::find(groups, way, &Group::way);
+    if (found == groups.end()) found = groups.insert(groups.end(), {std::move(way)});
+    if (!technique.pending.empty()) found->Add(nullptr, technique);
+    if (!technique.pending.empty()) continue;
+    for (const spec::TechniqueRule& rule : technique.rules) found->Add(&rule, technique);
+  }
+  return groups;
+}
+
+// All that the techniques below one field need and do not go with is one rule, beside that field: a
+// job without it answers one question.
 void AddTechniques(std::vector<CelRule>& rules) {
-  for (const spec::Technique& technique : spec::Techniques()) AddTechnique(technique, rules);
+  for (const Group& group : TechniqueGroups()) {
+    if (group.rules.empty()) continue;
+    std::vector<Clause> clauses;
+    for (const SharedRule& shared : group.rules) clauses.push_back(ClauseOf(shared, group.way));
+    const std::string given = Given("self", group.way), all = AllHold(clauses);
+    rules.push_back({given.empty() ? all : absl::StrCat("!", given, " || (", all, ")"), "",
+                     "." + PathOf(group.way), kForbidden, WordsOfFirst(clauses)});
+  }
 }
 
 void AddSpec(std::vector<CelRule>& rules) {
@@ -263,11 +428,6 @@ void AddSpec(std::vector<CelRule>& rules) {
                    "must be at least 1, not 0; to release all workers and keep the state, set "
                    "spec.runPolicy.suspend: true",
                    replicas});
-  rules.push_back(
-      {"self.replicaSpecs.worker.replicas >= self.replicaSpecs.worker.minReplicas || "
-       "self.replicaSpecs.worker.replicas == 0 || (has(self.replicaSpecs.worker.maxReplicas) && "
-       "self.replicaSpecs.worker.minReplicas > self.replicaSpecs.worker.maxReplicas)",
-       "must be at least minReplicas; raise it or lower minReplicas", replicas});
   for (const char* name : {"replicas", "maxReplicas"}) {
     const std::string field = absl::StrCat("self.replicaSpecs.worker.", name);
     const std::string given = absl::StrCat("has(", field, ")");
@@ -315,16 +475,10 @@ std::vector<CelRule> CelRulesOf(const Descriptor& message) {
     AddParameterServers(rules);
     AddMetrics(rules);
     AddTechniques(rules);
-    Way way;
-    AddSuspension(message, way, rules);
-  } else if (&message == v1alpha1::WorkerSpec::descriptor()) {
+    AddSuspension(message, rules);
+  } else if (&message == v1alpha1::WorkerSpec::descriptor() ||
+             &message == v1alpha1::ParameterServerSpec::descriptor()) {
     AddSizes(rules);
-  } else if (&message == v1alpha1::ParameterServerSpec::descriptor()) {
-    AddSizes(rules);
-    rules.push_back(
-        {"self.replicas >= self.minReplicas || self.replicas == 0 || "
-         "(has(self.maxReplicas) && self.minReplicas > self.maxReplicas)",
-         "must be at least minReplicas; raise it or lower minReplicas", ".replicas"});
   } else if (&message == v1alpha1::Target::descriptor()) {
     AddTarget(rules);
   } else if (&message == v1alpha1::IdxSource::descriptor()) {

@@ -8,8 +8,10 @@
 // runs.
 //
 // The server evaluates all rules at each write of the object, those of its status too, and pays for
-// each step to a field that is there; one to a field that is not costs nearly nothing. So what is
-// seldom given comes first in each "||".
+// each rule and for each field that a rule asks for. So what is asked of all that lies below a
+// field that may be left out is one rule, which ends at its first question where the field is not
+// given. Such a rule stands beside that field and says which one below it is at fault, of several
+// the first.
 #pragma once
 
 #include <string>
@@ -21,9 +23,10 @@ namespace starling::schema {
 
 struct CelRule {
   std::string rule;
-  std::string message;
+  std::string message;  // empty: message_expression says it
   std::string path;  // of the field at fault, below the message: ".seed"; "" for the message itself
   const char* reason = "FieldValueInvalid";
+  std::string message_expression = {};  // in CEL, evaluated when the rule is broken
 };
 
 std::vector<CelRule> CelRulesOf(const spec::Descriptor& message);

@@ -10,6 +10,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "api/spec/contract.h"
 #include "api/spec/techniques.h"
 #include "api/yaml/yaml.h"
@@ -23,6 +25,8 @@ namespace starling::schema {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 using Json = nlohmann::json;
 
 std::string Read(const std::filesystem::path& path) {
@@ -173,40 +177,73 @@ TEST(Crd, SaysUnionsInCel) {
               HasSubstr("== 1"));
 }
 
-// All of them stand beside the spec, with the words that the CLI would use.
-TEST(Crd, SaysInCelWhatEachTechniqueNeedsAndExcludes) {
-  std::map<std::string, std::string> rules;  // message and path to rule
+std::map<std::string, Json> RulesOfSpecByPath() {
+  std::map<std::string, Json> rules;
   const Json written = SpecField("")["x-kubernetes-validations"];
-  for (const Json& rule : written) {
-    rules[rule["message"].get<std::string>() + " at " + rule.value("fieldPath", "")] = rule["rule"];
-  }
-  const auto rule_of = [&](const std::string& message, const std::string& field) {
-    return rules[absl::StrCat(message, " at .", field)];
+  for (const Json& rule : written) rules[rule.value("fieldPath", "")] = rule;
+  return rules;
+}
+
+// All of them stand beside the uppermost field that need not be there, in the words of the CLI; of
+// words that have the field at fault in their midst both ends.
+TEST(Crd, SaysInCelWhatEachTechniqueNeedsAndExcludes) {
+  auto rules = RulesOfSpecByPath();
+  const auto words_of = [&](const std::string& field) {
+    std::string path;
+    for (const std::string& name : std::vector<std::string>(absl::StrSplit(field, '.'))) {
+      absl::StrAppend(&path, ".", name);
+      if (rules[path].contains("messageExpression")) {
+        return absl::StrReplaceAll(rules[path]["messageExpression"].get<std::string>(),
+                                   {{"\\'", "'"}});
+      }
+    }
+    return std::string();
   };
   for (const spec::Technique& technique : spec::Techniques()) {
-    if (!technique.pending.empty()) {
-      EXPECT_NE(rule_of(spec::WordsOfPending(technique), technique.field), "") << technique.field;
-      continue;
-    }
     for (const spec::TechniqueRule& rule : technique.rules) {
       for (const std::string& field : rule.fields) {
-        EXPECT_NE(rule_of(spec::WordsOf(rule, field), technique.field), "")
-            << technique.field << " " << field;
+        const std::string text = spec::WordsOf(rule, field);
+        const size_t end = text.find(", " + rule.why);
+        EXPECT_THAT(words_of(technique.field), HasSubstr(text.substr(end))) << technique.field;
+        EXPECT_THAT(words_of(technique.field),
+                    HasSubstr(rule.kind == spec::TechniqueRule::Kind::kNeeds ? text : field))
+            << technique.field;
       }
     }
   }
-  const std::string needs =
-      "needs spec.dataset.validation, to judge by; give it, or leave this out";
-  EXPECT_EQ(rule_of(needs, "validation.patience"),
-            "!(has(self.validation) && has(self.validation.patience) && self.validation.patience "
-            "!= 0) || has(self.preset) || (has(self.dataset) && has(self.dataset.validation))");
-  const std::string left =
-      "needs spec.exchange.allReduce or spec.exchange.parameterServer, for nothing else sends "
-      "updates; write codec: {identity: {}}, or leave it out";
-  EXPECT_THAT(rule_of(left, "compression.codec.bfloat16"),
+}
+
+TEST(Crd, AsksOfTechniquesOnlyBesideTheFieldAboveThem) {
+  auto rules = RulesOfSpecByPath();
+  const Json& validation = rules[".validation"];
+  EXPECT_EQ(validation["reason"], "FieldValueForbidden");
+  EXPECT_EQ(validation["rule"],
+            "!has(self.validation) || ((!(has(self.workload.container))) && "
+            "(!(has(self.workload.pytorch))) && "
+            "(!((has(self.validation.patience) && self.validation.patience != 0) || "
+            "(has(self.validation.keepBest) && self.validation.keepBest)) || has(self.preset) || "
+            "has(self.dataset) && has(self.dataset.validation)))");
+  EXPECT_THAT(validation["messageExpression"].get<std::string>(),
+              HasSubstr("(has(self.validation.patience) && self.validation.patience != 0 ? "
+                        "'patience ' : 'keepBest ') + 'needs spec.dataset.validation, to judge by; "
+                        "give it, or leave this out'"));
+  EXPECT_THAT(rules[".compression"]["rule"].get<std::string>(),
               HasSubstr(" || !(has(self.exchange) && (has(self.exchange.allReduce) || "
                         "has(self.exchange.none) || has(self.exchange.parameterServer)))"))
       << "an exchange that is not given is an allreduce";
+}
+
+// A write of the status, at each of which the server evaluates it, ends at the first question.
+TEST(Crd, SaysInOneRuleWhatMayNotChangeWhileTheJobRuns) {
+  auto rules = RulesOfSpecByPath();
+  const std::string rule = rules[""]["rule"], words = rules[""]["messageExpression"];
+  EXPECT_THAT(rule, StartsWith("self == oldSelf || oldSelf.runPolicy.suspend || ("));
+  for (const char* field : {"seed", "workload", "checkpoint.uri", "runPolicy.backoffLimit"}) {
+    EXPECT_THAT(rule, HasSubstr(absl::StrCat("self.", field, " == oldSelf.", field)));
+    EXPECT_THAT(words, HasSubstr(absl::StrCat("'spec.", field, "'")));
+  }
+  EXPECT_THAT(words, HasSubstr(" + ' must not change while the job runs; suspend it first"));
+  EXPECT_THAT(words, Not(HasSubstr("stop")));
 }
 
 TEST(Crd, LeavesTheMetadataToTheServerButBoundsTheName) {

@@ -157,7 +157,9 @@ void SchemaWriter::AddNumberBounds(const v1alpha1::FieldRules& rules, Json& sche
 
 void SchemaWriter::AddCelRules(const spec::Descriptor& message, Json& schema) const {
   for (const CelRule& rule : CelRulesOf(message)) {
-    Json entry = {{"rule", rule.rule}, {"message", rule.message}, {"reason", rule.reason}};
+    Json entry = {{"rule", rule.rule}, {"reason", rule.reason}};
+    if (!rule.message.empty()) entry["message"] = rule.message;
+    if (!rule.message_expression.empty()) entry["messageExpression"] = rule.message_expression;
     if (!rule.path.empty()) entry["fieldPath"] = rule.path;
     schema["x-kubernetes-validations"].push_back(std::move(entry));
   }

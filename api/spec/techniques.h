@@ -33,6 +33,8 @@ struct TechniqueRule {
   std::string remedy;
   // Only beside one of these; empty: always.
   std::vector<std::string> beside = {};
+
+  bool operator==(const TechniqueRule&) const = default;
 };
 
 struct Technique {

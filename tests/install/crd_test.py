@@ -73,7 +73,7 @@ class Crd(unittest.TestCase):
                 (k.digits(reproducible=True, replicaSpecs={"worker": {"maxReplicas": 17}}),
                  "must be at most 16 with spec.reproducible"),
                 (k.digits(stop={"target": {"metric": "validation/loss", "atMost": 1}}),
-                 "spec.stop.target: Forbidden: needs spec.dataset.validation"),
+                 "spec.stop: Forbidden: target needs spec.dataset.validation"),
                 (k.digits(dataset={**unit, "validation": {"synthetic": {}}},
                           stop={"target": {"metric": "validation/loss", "atLeast": 1}}),
                  "spec.stop.target.atLeast"),
