@@ -75,7 +75,8 @@ absl::StatusOr<Rendezvous> Meet(const JobIdentity& job, const v1alpha1::Containe
 constexpr std::string_view kBySupervisor[] = {
     "LOCAL_RANK",       "LOCAL_WORLD_SIZE",  "NODE_RANK",       "STARLING_ROUND",
     "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_RDZV_ID",     "PET_MAX_RESTARTS",
-    "PYTHONUNBUFFERED", "PET_MASTER_ADDR",   "PET_MASTER_PORT", "PET_NPROC_PER_NODE"};
+    "PYTHONUNBUFFERED", "PET_MASTER_ADDR",   "PET_MASTER_PORT", "PET_NPROC_PER_NODE",
+    "PET_NNODES",       "PET_NODE_RANK"};
 
 // Whether `given`, the template, speaks of the variable: a kubelet puts it into commands and into
 // other variables, and knows only those of the description.

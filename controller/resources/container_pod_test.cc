@@ -133,8 +133,7 @@ TEST(ContainerPod, ProgramsKnowTheTraceThatTheirJobBelongsTo) {
 
 TEST(ContainerPod, WhatPeopleLookForStandsInThePodsDescription) {
   const Json pod = Pod(Spec(), 2, kCluster);
-  for (const char* name :
-       {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "PET_NNODES", "PET_NODE_RANK"}) {
+  for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"}) {
     EXPECT_TRUE(HasNamed(Trainer(pod)["env"], name)) << name;
   }
   // Every byte of a pod is written anew with each change of its status.

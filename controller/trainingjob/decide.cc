@@ -171,6 +171,7 @@ Decision Decide(const Observed& observed, const Options& options, absl::Time now
   bool held = false;
   if (pass.Finished()) {
     CleanPods(pass);
+    DropService(pass);
     ExpireJob(pass);
   } else if (observed.shutting_down) {
     pass.halt = true;

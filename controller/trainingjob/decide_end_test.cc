@@ -304,6 +304,35 @@ const Case kEnd[] = {
        EXPECT_EQ(Count<DeletePod>(d), 0);
        EXPECT_TRUE(d.supervision->desired->finished());
      }},
+    {"ServiceStaysWhileAPodIsAlive",
+     [](Scene& s) {
+       s.Finished(true);
+       s.seen.has_service = true;
+       s.End("digits-worker-0", 0);
+       s.End("digits-worker-1", 0);
+     },
+     [](const Decision& d) { EXPECT_EQ(Count<DeleteService>(d), 0); }},
+    {"ServiceGoesWithTheLastPodThatWasAlive",
+     [](Scene& s) {
+       s.Finished(true);
+       s.seen.has_service = true;
+       for (ObservedPod& pod : s.seen.pods) pod.phase = PodPhase::kSucceeded;
+     },
+     [](const Decision& d) { EXPECT_EQ(Count<DeleteService>(d), 1); }},
+    {"ServiceOfSomebodyElseStays",
+     [](Scene& s) {
+       s.Finished(true);
+       s.seen.has_service = false;
+       s.seen.pods.clear();
+     },
+     [](const Decision& d) { EXPECT_EQ(Count<DeleteService>(d), 0); }},
+    {"ServiceOfASuspendedJobStays",
+     [](Scene& s) {
+       s.Suspended();
+       s.seen.has_service = true;
+       s.seen.pods.clear();
+     },
+     [](const Decision& d) { EXPECT_EQ(Count<DeleteService>(d), 0); }},
     {"FailureOfTrainingFailsTheJobAndEndsItsPods",
      [](Scene& s) {
        s.Training();

@@ -22,6 +22,7 @@ namespace starling::trainingjob {
 
 struct CreateSecret {};
 struct CreateService {};
+struct DeleteService {};
 struct CreateBudget {  // a PodDisruptionBudget
   resources::Role role;
 };
@@ -58,8 +59,8 @@ struct EmitEvent {
   std::string action;
   std::string note;
 };
-using Action = std::variant<CreateSecret, CreateService, CreateBudget, CreateConfig, CreatePod,
-                            DeletePod, DeleteJob, StoreTrace, EmitEvent>;
+using Action = std::variant<CreateSecret, CreateService, DeleteService, CreateBudget, CreateConfig,
+                            CreatePod, DeletePod, DeleteJob, StoreTrace, EmitEvent>;
 
 // The coordinator to keep a stream to, and what to tell it.
 struct Supervision {

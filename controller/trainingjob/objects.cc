@@ -45,4 +45,11 @@ void EnsureObjects(Pass& pass) {
   for (Action& action : missing) pass.decision.actions.push_back(std::move(action));
 }
 
+void DropService(Pass& pass) {
+  const auto live = [](const ObservedPod& pod) { return pod.Live(); };
+  if (pass.observed.has_service && std::ranges::none_of(pass.observed.pods, live)) {
+    pass.decision.actions.push_back(DeleteService{});
+  }
+}
+
 }  // namespace starling::trainingjob

@@ -107,8 +107,11 @@ void FailByDeadline(Pass& pass);                  // deadline.cc
 // deadline.cc: seconds of activity up to now, suspension not counted.
 double ActiveSeconds(const Pass& pass);
 
-// clean_pod_policy.cc, ttl.cc: after the end.
+// clean_pod_policy.cc, objects.cc, ttl.cc: after the end.
 void CleanPods(Pass& pass);
+// Of a job of which no pod is alive nobody needs a name any more. A cluster looks through all
+// services of a namespace with each change of a pod in it, and ended jobs are kept for long.
+void DropService(Pass& pass);
 void ExpireJob(Pass& pass);
 
 // suspend.cc: returns whether the job is held, that is, whether no pod may be made.

@@ -411,6 +411,13 @@ absl::Status TrainingJobReconciler::Act(const JobObjects& objects, const Reading
   if (std::holds_alternative<CreateService>(action)) {
     return Create(resources::BuildService(job));
   }
+  if (std::holds_alternative<DeleteService>(action)) {
+    kube::DeleteOptions options;
+    options.uid = kube::UidOf(*objects.service);
+    return IgnoreGone(
+        client_.DeleteMessage(kube::kService, {job.ns, resources::ServiceName(job.name)}, options)
+            .status());
+  }
   if (const auto* budget = std::get_if<CreateBudget>(&action)) {
     return Create(resources::BuildBudget(job, budget->role));
   }
