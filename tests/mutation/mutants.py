@@ -86,7 +86,7 @@ AT_A_TIME = 0.3  # seconds of cases in one process
 PATIENCE = (3, 10)  # seconds of CPU, and times what the cases take otherwise
 MEMORY = 8 << 30  # bytes of addresses: some mutants allocate without end
 DEFINITELY = 600  # seconds that nothing takes, even where others have most of the CPU
-IDLE = 60  # seconds in which no thread runs or waits for a core: what it waits for never comes
+IDLE = 20  # seconds in which no thread runs or waits for a core: what it waits for never comes
 SOON = 2  # seconds: a failure within them is no deadline that passed because others had the CPU
 
 
