@@ -178,14 +178,16 @@ absl::StatusOr<std::unique_ptr<WatchStream>> EmbeddedKubeClient::Watch(
   RETURN_IF_ERROR(RequireServed(kind));
   ASSIGN_OR_RETURN(Selector selector, Selector::Parse(kind, options.selection));
   std::vector<Json> present;
-  std::int64_t version = 0;
-  if (options.resource_version.empty()) {
+  std::string after(options.resource_version);
+  if (after.empty()) {
     ASSIGN_OR_RETURN(ObjectList list, List(kind, ns, {options.selection, 0, ""}));
     present = std::move(list.items);
-    if (!absl::SimpleAtoi(list.resource_version, &version)) version = 0;
-  } else if (!absl::SimpleAtoi(options.resource_version, &version) || version < 0) {
+    after = std::move(list.resource_version);
+  }
+  std::int64_t version = 0;
+  if (!absl::SimpleAtoi(after, &version) || version < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("watch: \"", options.resource_version, "\" is not a resource version"));
+        absl::StrCat("watch: \"", after, "\" is not a resource version"));
   }
   auto watch = std::make_unique<EmbeddedWatch>(*store_, kind, TableKey(kind), std::string(ns),
                                                std::move(selector), version);
@@ -199,9 +201,8 @@ absl::Status EmbeddedKubeClient::Admit(const ResourceKind& kind, const Json* old
   if (admission == options_.admission.end()) return absl::OkStatus();
   // What was admitted stays: a newer rule must not keep a finalizer from being taken off.
   if (old != nullptr && !SpecChanged(*old, object)) return absl::OkStatus();
-  absl::Status status = admission->second({object, old});
-  if (status.ok() || absl::IsInvalidArgument(status)) return status;
-  return absl::InvalidArgumentError(status.message());
+  const absl::Status status = admission->second({object, old});
+  return status.ok() ? status : absl::InvalidArgumentError(status.message());
 }
 
 absl::StatusOr<Json> EmbeddedKubeClient::Create(const ResourceKind& kind, const Json& object) {
@@ -287,8 +288,8 @@ absl::Status EmbeddedKubeClient::CheckApply(const ResourceKind& kind, const Json
   if (options.field_manager.empty()) {
     return absl::InvalidArgumentError("apply: a field manager must be given");
   }
-  if (!object.is_object() || StringAt(object, "/apiVersion").empty() ||
-      StringAt(object, "/kind").empty() || NameOf(object).empty()) {
+  if (StringAt(object, "/apiVersion").empty() || StringAt(object, "/kind").empty() ||
+      NameOf(object).empty()) {
     return absl::InvalidArgumentError("apply: apiVersion, kind and metadata.name must be given");
   }
   if (!At(object, "/metadata/managedFields").is_null()) {

@@ -17,6 +17,7 @@
 #include "common/clock/clock.h"
 #include "common/sqlite/sqlite.h"
 #include "controller/kube/objects.h"
+#include "controller/kube/sync_counter_testing.h"
 
 namespace starling::kube {
 namespace {
@@ -47,6 +48,14 @@ class EmbeddedKubeClientTest : public testing::Test {
 
   static Json Object(const std::string& name, const std::string& value = "") {
     return {{"metadata", {{"name", name}}}, {"data", {{"key", value}}}};
+  }
+
+  // As it is applied.
+  static Json Applicable(const std::string& name, const std::string& value = "") {
+    Json object = Object(name, value);
+    object["apiVersion"] = "v1";
+    object["kind"] = "ConfigMap";
+    return object;
   }
 
   clock::FakeClock clock_;
@@ -154,6 +163,232 @@ TEST_F(EmbeddedKubeClientTest, AdmissionDoesNotHoldBackWhatOnlyTouchesMetadata) 
 
   EXPECT_TRUE(strict->Patch(kConfigMap, {"default", "old"}, patch).ok());
   EXPECT_FALSE(strict->Create(kConfigMap, Object("new")).ok());
+}
+
+TEST_F(EmbeddedKubeClientTest, OnlyWritesOfJobsWaitForTheDisk) {
+  const SyncCounter syncs;
+  const auto client = Open(File());
+  const auto syncs_of_create = [&](const ResourceKind& kind) {
+    const int before = syncs.count();
+    EXPECT_TRUE(client->Create(kind, Object("x")).ok());
+    return syncs.count() - before;
+  };
+
+  EXPECT_EQ(syncs_of_create(kPod), 0);
+  EXPECT_GT(syncs_of_create(kTrainingJob), 0);
+}
+
+TEST_F(EmbeddedKubeClientTest, APageOfWhatIsInNoNamespaceHasANextOne) {
+  const auto client = Open({});
+  for (const char* name : {"a", "b"}) ASSERT_TRUE(client->Create(kNode, Object(name)).ok());
+  const auto page = client->List(kNode, "", {{}, 1, ""});
+  ASSERT_TRUE(page.ok());
+
+  const auto next = client->List(kNode, "", {{}, 1, page->continue_token});
+
+  ASSERT_TRUE(next.ok()) << next.status();
+  ASSERT_EQ(next->items.size(), 1);
+  EXPECT_EQ(NameOf(next->items[0]), "b");
+}
+
+TEST_F(EmbeddedKubeClientTest, AContinueTokenThatNoPageGaveIsRefused) {
+  const auto client = Open({});
+  for (const char* token : {"1", "1/default", "one/default/a", "/default/a"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(client->List(kPod, "", {{}, 1, token}).status())) << token;
+  }
+}
+
+TEST_F(EmbeddedKubeClientTest, AWatchStartsAtTheBeginningOfTheStoreAndNoEarlier) {
+  const auto client = Open({});
+
+  EXPECT_TRUE(client->Watch(kPod, "", {{}, "0"}).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(client->Watch(kPod, "", {{}, "-1"}).status()));
+}
+
+TEST_F(EmbeddedKubeClientTest, APatchThatIsNoObjectIsRefused) {
+  const auto client = Open({});
+  ASSERT_TRUE(client->Create(kPod, Object("x")).ok());
+
+  for (const Json& patch : {Json::array(), Json("text"), Json()}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(client->Patch(kPod, {"default", "x"}, patch).status()))
+        << patch;
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(client->PatchStatus(kPod, {"default", "x"}, patch).status()))
+        << patch;
+  }
+  EXPECT_EQ(StringAt(*client->Get(kPod, {"default", "x"}), "/status/phase"), "Pending");
+}
+
+TEST_F(EmbeddedKubeClientTest, APatchMayNameItsObjectAndNoOther) {
+  const auto client = Open({});
+  ASSERT_TRUE(client->Create(kConfigMap, Object("x")).ok());
+  const auto patch = [&](const char* field, const char* value) {
+    return client->Patch(kConfigMap, {"default", "x"}, {{"metadata", {{field, value}}}}).status();
+  };
+
+  EXPECT_TRUE(patch("name", "x").ok());
+  EXPECT_TRUE(patch("namespace", "default").ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(patch("name", "y")));
+  EXPECT_TRUE(absl::IsInvalidArgument(patch("namespace", "other")));
+}
+
+TEST_F(EmbeddedKubeClientTest, AStatusPatchOfAnOldVersionIsAConflict) {
+  const auto client = Open({});
+  ASSERT_TRUE(client->Create(kPod, Object("x")).ok());
+
+  const auto status = client
+                          ->PatchStatus(kPod, {"default", "x"},
+                                        {{"metadata", {{"resourceVersion", "1"}}},
+                                         {"status", {{"phase", "Running"}}}})
+                          .status();
+
+  EXPECT_TRUE(absl::IsAborted(status)) << status;
+}
+
+TEST_F(EmbeddedKubeClientTest, AStatusPatchNeedsAKindWithAStatus) {
+  const auto client = Open({});
+  ASSERT_TRUE(client->Create(kConfigMap, Object("x")).ok());
+
+  const Json patch = {{"status", {{"phase", "Running"}}}};
+
+  EXPECT_TRUE(absl::IsNotFound(client->PatchStatus(kConfigMap, {"default", "x"}, patch).status()));
+}
+
+TEST_F(EmbeddedKubeClientTest, AStatusUpdateMustSayOfWhichVersion) {
+  const auto client = Open({});
+  ASSERT_TRUE(client->Create(kPod, Object("x")).ok());
+
+  Json blind = Object("x");
+  blind["metadata"]["namespace"] = "default";
+
+  EXPECT_TRUE(absl::IsInvalidArgument(client->UpdateStatus(kPod, blind).status()));
+}
+
+TEST_F(EmbeddedKubeClientTest, AnUpdateToAStatusThatIsTooLargeIsRefused) {
+  const auto client = Open({});
+  auto pod = client->Create(kPod, Object("x"));
+  ASSERT_TRUE(pod.ok());
+
+  (*pod)["status"]["message"] = std::string(1'500'000, 'x');
+
+  EXPECT_TRUE(absl::IsInvalidArgument(client->UpdateStatus(kPod, *pod).status()));
+}
+
+TEST_F(EmbeddedKubeClientTest, APatchToAStatusThatIsTooLargeIsRefused) {
+  const auto client = Open({});
+  ASSERT_TRUE(client->Create(kPod, Object("x")).ok());
+
+  const Json patch = {{"status", {{"message", std::string(1'500'000, 'x')}}}};
+
+  EXPECT_TRUE(absl::IsInvalidArgument(client->PatchStatus(kPod, {"default", "x"}, patch).status()));
+}
+
+TEST_F(EmbeddedKubeClientTest, ScaleNeedsAKindWithAScale) {
+  const auto client = Open({});
+  ASSERT_TRUE(client->Create(kConfigMap, Object("x")).ok());
+
+  const Json scale = {{"metadata", {{"name", "x"}, {"namespace", "default"}}},
+                      {"spec", {{"replicas", 1}}}};
+
+  EXPECT_TRUE(absl::IsNotFound(client->UpdateScale(kConfigMap, scale).status()));
+}
+
+TEST_F(EmbeddedKubeClientTest, AnOptionalKindIsServedOnlyIfAskedFor) {
+  EmbeddedOptions with;
+  with.optional_kinds = {kVolcanoPodGroup};
+
+  EXPECT_TRUE(*Open(with)->Serves(kVolcanoPodGroup));
+  EXPECT_FALSE(*Open(with)->Serves(kKueueWorkload));
+  EXPECT_TRUE(Open(with)->Create(kVolcanoPodGroup, Object("x")).ok());
+}
+
+TEST_F(EmbeddedKubeClientTest, OfAKindThatIsNotServedNothingIsDone) {
+  const auto client = Open({});
+
+  EXPECT_TRUE(absl::IsNotFound(client->List(kKueueWorkload, "", {}).status()));
+  EXPECT_TRUE(absl::IsNotFound(client->Watch(kKueueWorkload, "", {{}, "1"}).status()));
+  EXPECT_TRUE(absl::IsNotFound(client->Create(kKueueWorkload, Object("x")).status()));
+  EXPECT_TRUE(absl::IsNotFound(client->DryRunCreate(kKueueWorkload, Object("x")).status()));
+}
+
+TEST_F(EmbeddedKubeClientTest, OnlyAGeneratedNameIsTriedAgain) {
+  int tries = 0;
+  EmbeddedOptions options;
+  options.admission["ConfigMap"] = [&](const AdmissionRequest& request) {
+    ++tries;
+    request.object["metadata"]["name"] = "taken";
+    return absl::OkStatus();
+  };
+  const auto client = Open(options);
+  ASSERT_TRUE(client->Create(kConfigMap, Object("taken")).ok());
+  const auto tries_of = [&](const Json& object) {
+    tries = 0;
+    EXPECT_TRUE(absl::IsAlreadyExists(client->Create(kConfigMap, object).status()));
+    return tries;
+  };
+
+  EXPECT_EQ(tries_of(Object("taken")), 1);
+  EXPECT_EQ(tries_of({{"metadata", {{"generateName", "x-"}}}}), 8);
+}
+
+TEST_F(EmbeddedKubeClientTest, ApplyingNeedsTheKindAndTheName) {
+  const auto client = Open({});
+  ASSERT_TRUE(client->Apply(kConfigMap, Applicable("x"), {"me"}).ok());
+  const auto without = [&](const char* pointer) {
+    Json object = Applicable("x");
+    object["metadata"]["generateName"] = "x-";
+    const Json::json_pointer field(pointer);
+    object[field.parent_pointer()].erase(field.back());
+    return client->Apply(kConfigMap, object, {"me"}).status();
+  };
+
+  for (const char* field : {"/apiVersion", "/kind", "/metadata/name"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(without(field))) << field;
+  }
+}
+
+TEST_F(EmbeddedKubeClientTest, WhoOwnsFieldsIsNotApplied) {
+  Json object = Applicable("x");
+  object["metadata"]["managedFields"] = Json::array();
+
+  EXPECT_TRUE(absl::IsInvalidArgument(Open({})->Apply(kConfigMap, object, {"me"}).status()));
+}
+
+TEST_F(EmbeddedKubeClientTest, ApplyingTwiceMakesOneObject) {
+  const auto client = Open({});
+  const auto apply = [&](const ResourceKind& kind, const char* ns) {
+    Json object = Applicable("x");
+    object["kind"] = std::string(kind.kind);
+    if (ns != nullptr) object["metadata"]["namespace"] = ns;
+    const auto first = client->Apply(kind, object, {"me"});
+    const auto second = client->Apply(kind, object, {"me"});
+    EXPECT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
+    if (!first.ok() || !second.ok()) return std::string("failed");
+    EXPECT_EQ(UidOf(*first), UidOf(*second));
+    return NamespaceOf(*second);
+  };
+
+  EXPECT_EQ(apply(kConfigMap, nullptr), "default");
+  EXPECT_EQ(apply(kConfigMap, "other"), "other");
+  EXPECT_EQ(apply(kNode, nullptr), "");
+}
+
+TEST_F(EmbeddedKubeClientTest, WhatIsAppliedAnewIsAdmittedAndChecked) {
+  EmbeddedOptions options;
+  options.admission["ConfigMap"] = [](const AdmissionRequest& request) {
+    request.object["data"]["filled"] = "in";
+    return StringAt(request.object, "/data/key") == "bad" ? absl::InternalError("bad")
+                                                          : absl::OkStatus();
+  };
+  const auto client = Open(options);
+
+  const auto applied = client->Apply(kConfigMap, Applicable("x"), {"me"});
+  ASSERT_TRUE(applied.ok()) << applied.status();
+  EXPECT_EQ(StringAt(*applied, "/data/filled"), "in");
+  const auto refused = client->Apply(kConfigMap, Applicable("y", "bad"), {"me"}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  const auto illegal = client->Apply(kConfigMap, Applicable("Not a name"), {"me"}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(illegal)) << illegal;
 }
 
 TEST_F(EmbeddedKubeClientTest, ASecretsPlainTextIsStoredEncoded) {

@@ -23,6 +23,13 @@ Json FieldsOf(const Json& value) {
   return fields;
 }
 
+// The field of that name; a null if there is none.
+const Json& ChildOf(const Json& value, const std::string& name) {
+  static const Json& null = *new Json();
+  const auto found = value.find(name);
+  return found == value.end() ? null : *found;
+}
+
 std::string NameOfField(const std::string& key) { return key.substr(2); }
 
 // Leaves of `fields` that `taken` has too, removed; branches that are left empty go with them.
@@ -30,7 +37,7 @@ void Subtract(Json& fields, const Json& taken) {
   for (const auto& [key, branch] : taken.items()) {
     const auto mine = fields.find(key);
     if (mine == fields.end()) continue;
-    if (!branch.empty() && !mine->empty()) Subtract(*mine, branch);
+    Subtract(*mine, branch);
     if (branch.empty() || mine->empty()) fields.erase(mine);
   }
 }
@@ -46,23 +53,18 @@ void Unite(Json& fields, const Json& more) {
 // The fields whose values differ between two objects, those of only one of them included.
 Json Difference(const Json& a, const Json& b) {
   Json changed = Json::object();
-  const auto look = [&](const Json& one, const Json& other) {
-    for (const auto& [name, value] : one.items()) {
-      const auto found = other.find(name);
-      const bool both = found != other.end();
-      if (both && *found == value) continue;
-      const bool maps = both && value.is_object() && found->is_object();
-      if (maps && !value.empty() && !found->empty()) {
-        changed["f:" + name] = Difference(value, *found);
-      } else {
-        Json& fields = changed["f:" + name];
-        if (fields.is_null()) fields = Json::object();
-        Unite(fields, FieldsOf(value));
-      }
+  for (const auto& [name, value] : a.items()) {
+    const auto found = b.find(name);
+    if (found == b.end()) {
+      changed["f:" + name] = Json::object();
+    } else if (*found != value) {
+      const bool maps = value.is_object() && found->is_object();
+      changed["f:" + name] = maps ? Difference(value, *found) : Json::object();
     }
-  };
-  look(a, b);
-  look(b, a);
+  }
+  for (const auto& [name, value] : b.items()) {
+    if (!a.contains(name)) changed["f:" + name] = Json::object();
+  }
   return changed;
 }
 
@@ -71,14 +73,14 @@ Json Ownable(const ResourceKind& kind, const Json& object) {
   Json rest = object;
   for (const char* field : {"apiVersion", "kind"}) rest.erase(field);
   if (kind.has_status) rest.erase("status");
-  const auto metadata = rest.find("metadata");
-  if (metadata == rest.end() || !metadata->is_object()) return rest;
+  Json& metadata = rest["metadata"];
+  if (metadata.is_null()) metadata = Json::object();
   for (const char* field :
        {"name", "namespace", "uid", "creationTimestamp", "generation", "deletionTimestamp",
         "deletionGracePeriodSeconds", "resourceVersion", "managedFields", "generateName"}) {
-    metadata->erase(field);
+    metadata.erase(field);
   }
-  if (metadata->empty()) rest.erase("metadata");
+  if (metadata.empty()) rest.erase("metadata");
   return rest;
 }
 
@@ -102,12 +104,11 @@ void CollectConflicts(const Json& wanted_fields, const Json& owned, const Json& 
     const auto theirs = owned.find(key);
     if (theirs == owned.end()) continue;
     const std::string name = NameOfField(key);
-    const Json& mine = At(wanted, "/" + name);
-    const bool present = live.is_object() && live.contains(name);
-    if (!branch.empty() && !theirs->empty() && present) {
-      CollectConflicts(branch, *theirs, wanted[name], live[name], absl::StrCat(path, ".", name),
-                       paths);
-    } else if (!present || live[name] != mine) {
+    const Json& mine = ChildOf(wanted, name);
+    const Json& there = ChildOf(live, name);
+    if (!branch.empty() && !theirs->empty() && !there.is_null()) {
+      CollectConflicts(branch, *theirs, mine, there, absl::StrCat(path, ".", name), paths);
+    } else if (there != mine) {
       paths.push_back(absl::StrCat(path, ".", name));
     }
   }
@@ -130,7 +131,7 @@ void Remove(Json& object, const Json& fields, const Json& kept) {
   for (const auto& [key, branch] : fields.items()) {
     const auto found = object.find(NameOfField(key));
     if (found == object.end()) continue;
-    const Json& keep = At(kept, "/" + key);
+    const Json& keep = ChildOf(kept, key);
     const bool descend = !branch.empty() && found->is_object();
     if (descend) Remove(*found, branch, keep);
     if (keep.is_null() && (!descend || found->empty())) object.erase(found);
@@ -212,9 +213,7 @@ absl::StatusOr<Json> MergeApplied(const ResourceKind& kind, const Json* live, co
   }
   Json others = Json::object();
   Json managers = NewManagers(kind, object, wanted, fields, options, others);
-  Json removed = Previous(object, options.field_manager);
-  Subtract(removed, fields);
-  Subtract(removed, others);
+  const Json removed = Previous(object, options.field_manager);
   Json kept = fields;
   Unite(kept, others);
   Remove(object, removed, kept);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,46 @@ TEST(HttpMessages, AWatchGoesOnFromTheLastVersionAfterABreakInMidFrame) {
     versions.push_back(ResourceVersionOf(*(*event)->object));
   }
   EXPECT_THAT(versions, testing::ElementsAre("5", "6", "7"));
+}
+
+TEST(HttpMessages, AWatchWithoutAVersionBeginsWithWhatIsPresentAndGoesOnFromThere) {
+  kubernetes::ConfigMap config;
+  config.mutable_metadata()->set_name("x");
+  config.mutable_metadata()->set_resource_version("5");
+  kubernetes::List list;
+  list.mutable_metadata()->set_resource_version("9");
+  list.add_items(config.SerializeAsString());
+  const std::string present = EncodeBody("v1", "ConfigMapList", list);
+  std::atomic<bool> went_on = false;
+  const ScriptedServer server([&](Conversation& c, int number) {
+    if (number == 0) {
+      c.Say(Answer(200, kProtobuf, present));
+      return true;
+    }
+    went_on = c.request.find("resourceVersion=9 ") != std::string::npos;
+    c.Say(kStreamHead);
+    return true;
+  });
+  auto client = Open(server);
+  const auto watch = client->WatchMessages(kConfigMap, "default", {});
+  ASSERT_TRUE(watch.ok()) << watch.status();
+  EXPECT_TRUE(went_on);
+  const auto event = (*watch)->Next(absl::ZeroDuration());
+  ASSERT_TRUE(event.ok() && *event) << event.status();
+  EXPECT_EQ((*event)->type, WatchEventType::kAdded);
+  EXPECT_EQ(ResourceVersionOf(*(*event)->object), "5");
+}
+
+TEST(HttpMessages, EventsAreMadeOfFramesThatAreCutAnywhere) {
+  EventReader<Message> reader(kConfigMap);
+  std::vector<MessageEvent> events;
+  const std::string frames = Frame("ADDED", 5) + Frame("NEWER", 6) + Frame("MODIFIED", 7);
+  for (std::size_t i = 0; i < frames.size(); i += 9) {
+    ASSERT_TRUE(reader.Take(frames.substr(i, 9), events).ok());
+  }
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(ResourceVersionOf(*events[0].object), "5");
+  EXPECT_EQ(ResourceVersionOf(*events[1].object), "7");
 }
 
 TEST(HttpMessages, AFrameOfImpossibleLengthIsAnErrorAfterWhatCameBefore) {

@@ -155,6 +155,7 @@ TEST(HttpRequests, WhatCannotBeAskedIsNotAsked) {
         client->GetMessage(kTrainingJob, {"n", "x"}).status(),
         client->ListMessages(kTrainingJob, "", {}).status(),
         client->WatchMessages(kTrainingJob, "", {}).status(),
+        client->WatchMessages(kTrainingJob, "", {{}, "4"}).status(),
         client->CreateMessage(kTrainingJob, kubernetes::Pod()).status(),
         client->CreateFromJson(kTrainingJob, Config()).status(),
         client->DeleteMessage(kTrainingJob, {"n", "x"}, {}).status()}) {
@@ -264,6 +265,28 @@ TEST(HttpRequests, OfWhatIsGoneTheKeyAndTheUidAreTold) {
                          {"metadata", {{"name", "x"}, {"namespace", "default"}, {"uid", "u-1"}}}}));
 }
 
+TEST(HttpRequests, WhatIsGoneAndHasNoNamespaceHasNone) {
+  Recorder server({R"({"kind":"Status","status":"Success","details":{"uid":"u-1"}})"});
+  const auto gone = server.Client()->Delete(kNode, {"", "x"}, {});
+  ASSERT_TRUE(gone.ok()) << gone.status();
+  EXPECT_EQ((*gone)["metadata"]["namespace"], "");
+}
+
+TEST(HttpRequests, OfWhatGoesLaterTheServersWordIsHandedOn) {
+  Recorder server({kAnswer});
+  const auto going = server.Client()->Delete(kConfigMap, {"", "x"}, {});
+  ASSERT_TRUE(going.ok()) << going.status();
+  EXPECT_EQ(*going, Json::parse(kAnswer));
+}
+
+TEST(HttpRequests, AnObjectWhoseMetadataAreNoneIsHandedOnAsItIs) {
+  const char* const odd = R"({"kind":"ConfigMap","metadata":"none"})";
+  Recorder server({odd});
+  const auto found = server.Client()->Get(kConfigMap, {"", "x"});
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(*found, Json::parse(odd));
+}
+
 std::string Page(const std::string& name, const std::string& next) {
   return Json{{"metadata", {{"resourceVersion", "9"}, {"continue", next}}},
               {"items", Json::array({{{"metadata", {{"name", name}, {"managedFields", {1}}}}},
@@ -300,6 +323,12 @@ TEST(HttpRequests, APageThatIsAskedForIsOnePage) {
   EXPECT_EQ(client->List(kNode, "n", {{}, 0, "next"})->items.size(), 1U);
   EXPECT_THAT(server.lines(),
               ElementsAre("GET /api/v1/nodes?limit=3", "GET /api/v1/nodes?continue=next"));
+}
+
+TEST(HttpRequests, APageMayBeOfOneObject) {
+  Recorder server({Page("a", "next"), Page("b", "")});
+  EXPECT_EQ(server.Client()->List(kNode, "", {{}, 1, ""})->continue_token, "next");
+  EXPECT_THAT(server.lines(), ElementsAre("GET /api/v1/nodes?limit=1"));
 }
 
 TEST(HttpRequests, AListWhosePagesWereForgottenIsReadAtOnce) {
@@ -352,6 +381,22 @@ TEST(HttpRequests, LogsAreAskedForAsTheirReaderWants) {
               ElementsAre("GET /api/v1/namespaces/n/pods/x/log",
                           "GET /api/v1/namespaces/default/pods/x/log?container=main&follow=true&"
                           "previous=true&tailLines=5"));
+}
+
+// The limit of requests holds each for a little longer than ten minutes.
+TEST(HttpRequests, ALogIsReadForTenMinutesAndOneThatIsFollowedForLonger) {
+  Recorder server({"text"});
+  HttpKubeClientOptions options = Quick();
+  options.transport.timeout = absl::ZeroDuration();
+  options.transport.take_token = [] { return absl::Minutes(10) + absl::Seconds(1); };
+  const auto client = server.Client(options);
+  const absl::Status read = client->ReadLogs({"n", "x"}, {}).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(read)) << read;
+  LogOptions follow;
+  follow.follow = true;
+  const absl::Status followed = client->ReadLogs({"n", "x"}, follow).status();
+  EXPECT_TRUE(absl::IsUnavailable(followed)) << followed;
+  EXPECT_THAT(std::string(followed.message()), HasSubstr("no answer in time"));
 }
 
 TEST(HttpPath, EveryPartIsEncodedAndWhatIsEmptyIsLeftOut) {

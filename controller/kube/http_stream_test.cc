@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -151,6 +152,40 @@ TEST(HttpStreamTest, StopEndsAWatchThatWaits) {
   EXPECT_TRUE(absl::IsCancelled((*watch)->Next(absl::Seconds(30)).status()));
   EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
   stopper.join();
+}
+
+TEST(HttpStreamTest, AWatchWithoutAVersionBeginsWithWhatIsPresentAndGoesOnFromThere) {
+  std::atomic<bool> went_on = false;
+  const ScriptedServer server([&](Conversation& c, int number) {
+    if (number == 0) {
+      c.Answer(200, R"({"metadata":{"resourceVersion":"9"},"items":[)"
+                    R"({"metadata":{"name":"x","resourceVersion":"5"}}]})");
+      return true;
+    }
+    went_on = c.request.find("resourceVersion=9 ") != std::string::npos;
+    c.Say(kStreamHead);
+    return true;
+  });
+  auto client = Open(server);
+  const auto watch = client->Watch(kConfigMap, "default", {});
+  ASSERT_TRUE(watch.ok()) << watch.status();
+  EXPECT_TRUE(went_on);
+  const auto event = (*watch)->Next(absl::ZeroDuration());
+  ASSERT_TRUE(event.ok() && *event) << event.status();
+  EXPECT_EQ((*event)->type, WatchEventType::kAdded);
+  EXPECT_EQ(ResourceVersionOf(*(*event)->object), "5");
+}
+
+TEST(HttpStreamTest, AStopEndsALog) {
+  const ScriptedServer server([](Conversation& c, int) {
+    c.Say("HTTP/1.1 200 X\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n");
+    return true;
+  });
+  auto client = Open(server);
+  const auto log = client->ReadLogs({"default", "p"}, LogOptions());
+  ASSERT_TRUE(log.ok()) << log.status();
+  (*log)->Stop();
+  EXPECT_TRUE(absl::IsCancelled((*log)->Next(absl::ZeroDuration()).status()));
 }
 
 TEST(HttpStreamTest, LogsComeInPiecesAndEnd) {

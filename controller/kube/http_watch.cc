@@ -31,7 +31,7 @@ bool IsPassing(const absl::Status& status) {
 // Nothing for a type that is newer than we are.
 absl::StatusOr<std::optional<WatchEvent>> ParseEvent(std::string_view line) {
   auto event = ParseServerJson(line);
-  if (!event.ok() || !event->is_object() || !At(*event, "/object").is_object()) {
+  if (!event.ok() || !At(*event, "/object").is_object()) {
     return absl::UnavailableError("watch: an event that cannot be understood");
   }
   const std::string type = StringAt(*event, "/type");
@@ -42,7 +42,7 @@ absl::StatusOr<std::optional<WatchEvent>> ParseEvent(std::string_view line) {
   if (ResourceVersionOf(object).empty()) {
     return absl::UnavailableError("watch: an object without a version");
   }
-  if (object.contains("metadata")) object["metadata"].erase("managedFields");
+  object["metadata"].erase("managedFields");
   return std::optional<WatchEvent>({*known, std::make_shared<const Json>(std::move(object))});
 }
 

@@ -127,6 +127,16 @@ TEST(ProtobufWire, FieldsOfEveryFormArePassedOverAndCutOnesAreErrors) {
   EXPECT_TRUE(ReadRaw("\x08\x05" + known).ok()) << "metadata as a number: of another form";
 }
 
+TEST(ProtobufWire, AFieldThatIsNewerThanTheLastKnownOneIsPassedOver) {
+  const std::string known = Config("a", "5").SerializeAsString();
+  // Numbers 5, 6 and 7, as varints; ConfigMap's last is 4.
+  for (const char tag : {'\x28', '\x30', '\x38'}) {
+    const auto read = ReadRaw(known + tag + '\x01');
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ((*read)->SerializeAsString(), known);
+  }
+}
+
 TEST(ProtobufWire, MessagesOfAnyLengthAreReadWhole) {
   for (std::size_t length = 0; length < 300; ++length) {
     const kubernetes::ConfigMap config = Config(std::string(length, 'n'), "5");
@@ -184,6 +194,23 @@ TEST(ProtobufWire, WhatWasDeletedIsTheObjectOrItsNameAndUid) {
   EXPECT_EQ(KeyOf(**gone), (ObjectKey{"team", "a"}));
   EXPECT_EQ(UidOf(**gone), "u");
   EXPECT_TRUE(absl::IsNotFound(decoded(Refusal(404, "NotFound", "no")).status()));
+}
+
+// Good news, and then bytes that are no message.
+std::string CutStatus() {
+  kubernetes::Status status;
+  status.set_status("Success");
+  kubernetes::Unknown wrapped;
+  wrapped.mutable_type_meta()->set_kind("Status");
+  wrapped.set_raw(status.SerializeAsString() + "\x0a\x7f");
+  return std::string("k8s\0", 4) + wrapped.SerializeAsString();
+}
+
+TEST(ProtobufWire, AStatusThatWasCutTellsNothing) {
+  const auto gone = DecodeDeleted(kConfigMap, {"team", "a"}, CutStatus());
+  EXPECT_TRUE(absl::IsUnavailable(gone.status())) << gone.status();
+  EXPECT_THAT(gone.status().message(), HasSubstr("Status is none"));
+  EXPECT_EQ(DecodeStatus(CutStatus()), std::nullopt);
 }
 
 TEST(ProtobufWire, AListIsOfItsKindAndHasAVersion) {
@@ -319,6 +346,12 @@ TEST(DecodeEvent, SaysWhatHappened) {
   EXPECT_EQ(gone.status(), absl::OutOfRangeError("old"));
   const auto newer = DecodeEvent(kConfigMap, Frame("RENAMED", ConfigBody()).substr(4));
   EXPECT_TRUE(newer.ok() && !newer->has_value());
+}
+
+TEST(DecodeEvent, AnEventThatWasCutIsNone) {
+  const auto cut = DecodeEvent(kConfigMap, Frame("ADDED", ConfigBody()).substr(4) + "\x0a\x7f");
+  EXPECT_TRUE(absl::IsUnavailable(cut.status())) << cut.status();
+  EXPECT_THAT(cut.status().message(), HasSubstr("cannot be understood"));
 }
 
 TEST(DecodeEvent, AnObjectWithoutAVersionIsOfNoUse) {
