@@ -125,12 +125,15 @@ void TrainingJobReconciler::Remember(const Key& key, Reading& reading) {
   if (!links.empty()) observed.link = std::move(links.front());
   if (links.size() > 1) observed.second_link = std::move(links.back());
   sync::MutexLock lock(mutex_);
-  const Memory& memory = memory_[key];
+  Memory& memory = memory_[key];
+  if (memory.uid != observed.job.uid) {
+    memory = Memory();
+    memory.uid = observed.job.uid;
+  }
   observed.shutting_down = halt_;
   observed.since_status_write = clock_.Now() - memory.status_written;
   observed.refusal = memory.refusal;
-  if (memory.unwritten.has_value() && memory.unwritten->uid == observed.job.uid &&
-      observed.status.conditions().empty()) {
+  if (memory.unwritten.has_value() && observed.status.conditions().empty()) {
     observed.status = memory.unwritten->status;
     observed.status_unwritten = true;
   }
@@ -172,11 +175,11 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::Reconcile(const Key& key)
   Remember(key, reading);
   const std::string& manager = reading.observed.spec.run_policy().managed_by();
   const bool ours = manager.empty() || manager == kManager;
-  if (scheduling_ != nullptr && ours && !reading.observed.deleting) {
-    ASSIGN_OR_RETURN(reading.scheduling, scheduling_->Look(FactsOf(objects, reading, platform_)));
-  } else if (ours && !reading.observed.deleting) {
+  if (scheduling_ == nullptr) {
     reading.scheduling.verdict.warning =
         scheduling::IgnoredOnOneMachine(FactsOf(objects, reading, platform_));
+  } else if (ours && !reading.observed.deleting) {
+    ASSIGN_OR_RETURN(reading.scheduling, scheduling_->Look(FactsOf(objects, reading, platform_)));
   }
   reading.observed.queueing = QueueingOf(reading.scheduling.verdict);
   RETURN_IF_ERROR(FindServerBudget(key, reading.observed));
@@ -192,17 +195,16 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::Reconcile(const Key& key)
 }
 
 absl::Status TrainingJobReconciler::SettleStatus(const Key& key, Json& job, Decision& decision) {
-  if (PutOff(key, job, decision)) return absl::OkStatus();
+  if (PutOff(key, decision)) return absl::OkStatus();
   return WriteStatus(key, job, decision);
 }
 
-bool TrainingJobReconciler::PutOff(const Key& key, const Json& job, Decision& decision) {
+bool TrainingJobReconciler::PutOff(const Key& key, Decision& decision) {
   if (!decision.status_may_wait || !backlog_ || !backlog_()) return false;
   const absl::Time now = clock_.Now();
   sync::MutexLock lock(mutex_);
   std::optional<UnwrittenStatus>& unwritten = memory_[key].unwritten;
-  const std::string uid = kube::UidOf(job);
-  if (!unwritten.has_value() || unwritten->uid != uid) unwritten = {uid, now, {}};
+  if (!unwritten.has_value()) unwritten = {now, {}};
   const absl::Duration left = unwritten->since + options_.first_status_wait - now;
   if (left <= absl::ZeroDuration()) return false;
   unwritten->status = decision.status;

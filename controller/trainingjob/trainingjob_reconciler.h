@@ -68,12 +68,12 @@ class TrainingJobReconciler final : public runtime::Reconciler {
  private:
   // A first status that waits to be written.
   struct UnwrittenStatus {
-    std::string uid;  // of the job
     absl::Time since;
     v1alpha1::TrainingJobStatus status;
   };
   // What only this process remembers of a job.
   struct Memory {
+    std::string uid;  // of the job: of one made anew under the same name nothing is known
     std::map<std::string, absl::Time> surplus;  // pod UID -> since when
     std::map<std::string, absl::Time> unheard;  // the same
     std::optional<Refusal> refusal;
@@ -92,8 +92,7 @@ class TrainingJobReconciler final : public runtime::Reconciler {
   void Remember(const runtime::Key& key, Reading& reading) ABSL_LOCKS_EXCLUDED(mutex_);
   // Writes the status, or keeps it in mind for now and has the decision looked at again in time.
   absl::Status SettleStatus(const runtime::Key& key, kube::Json& job, Decision& decision);
-  bool PutOff(const runtime::Key& key, const kube::Json& job, Decision& decision)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  bool PutOff(const runtime::Key& key, Decision& decision) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status WriteStatus(const runtime::Key& key, kube::Json& job, const Decision& decision);
   absl::Status Act(const JobObjects& objects, const Reading& reading, const Action& action);
   absl::Status Create(const kube::Message& object);

@@ -3,7 +3,6 @@
 // every single write.
 #include "controller/trainingjob/trainingjob_reconciler.h"
 
-#include "controller/kube/embedded_kube_client.h"
 #include "controller/kube/objects.h"
 #include "controller/testing/faulty_kube_client.h"
 #include "controller/testing/test_world.h"
@@ -434,99 +433,6 @@ TEST_F(ClusterWill, AnErrorOfItsOwnIsNoVerdictOnTheJob) {
   world_.server().RefusePods(absl::OkStatus());
   Ticks(2);
   EXPECT_EQ(world_.CountPods(), 3U);
-}
-
-// One reconciler and the real store, and nobody who runs pods.
-class Reconciling : public testing::Test {
- protected:
-  Reconciling() { Start("the seed of these tests: 32 bytes"); }
-
-  void Start(const std::string& seed, Options options = {}) {
-    reconciler_ = std::make_unique<TrainingJobReconciler>(
-        client_, events_, links_, clock_,
-        resources::Platform{.jobs_folder = "/jobs", .image = "", .seed = seed}, options);
-  }
-  void CreateJob(std::int64_t workers) {
-    const Json job = {
-        {"apiVersion", "starling.dev/v1alpha1"},
-        {"kind", "TrainingJob"},
-        {"metadata", {{"name", "digits"}, {"namespace", "default"}}},
-        {"spec",
-         {{"workload", {{"classification", {{"model", {{"mlp", Json::object()}}}}}}},
-          {"dataset", {{"train", {{"synthetic", Json::object()}}}}},
-          {"replicaSpecs", {{"worker", {{"replicas", workers}, {"maxReplicas", 32}}}}}}}};
-    const auto made = store_->Create(kube::kTrainingJob, job);
-    ASSERT_TRUE(made.ok()) << made.status();
-  }
-  absl::StatusOr<runtime::Result> Reconcile() { return reconciler_->Reconcile(key_); }
-  Json Secret() { return store_->Get(kube::kSecret, {"default", "digits-secret"}).value(); }
-  std::size_t Pods() { return store_->List(kube::kPod, "", {}).value().items.size(); }
-
-  const runtime::Key key_{.ns = "default", .name = "digits"};
-  clock::FakeClock clock_{absl::FromUnixSeconds(1'800'000'000)};
-  std::unique_ptr<kube::KubeClient> store_ = kube::OpenEmbeddedKubeClient(clock_, {}).value();
-  kube::FaultyKubeClient client_{*store_};
-  runtime::EventRecorder events_{*store_, clock_, "test", "test"};
-  FakeLinks links_{clock_};
-  std::unique_ptr<TrainingJobReconciler> reconciler_;
-};
-
-TEST_F(Reconciling, ASecretOfAnotherSeedIsMadeAnewAndOnesOwnIsNot) {
-  CreateJob(1);
-  ASSERT_TRUE(Reconcile().ok());
-  const Json first = Secret();
-  ASSERT_TRUE(Reconcile().ok());
-  EXPECT_EQ(Secret(), first);
-  Start("another seed, of a chart made anew");
-  ASSERT_TRUE(Reconcile().ok());
-  EXPECT_NE(Secret()["data"], first["data"]);
-  EXPECT_NE(kube::UidOf(Secret()), kube::UidOf(first));
-}
-
-TEST_F(Reconciling, WhatCannotBeReadIsAnErrorAndNothingIsDone) {
-  CreateJob(1);
-  for (const kube::ResourceKind& kind :
-       {kube::kTrainingJob, kube::kPod, kube::kConfigMap, kube::kSecret, kube::kService}) {
-    client_.AskBeforeReads([&](const kube::ResourceKind& read) {
-      return read == kind ? absl::UnavailableError("busy") : absl::OkStatus();
-    });
-    EXPECT_TRUE(absl::IsUnavailable(Reconcile().status())) << kind.kind;
-    EXPECT_EQ(client_.writes(), 0) << kind.kind;
-  }
-  client_.Heal();
-  EXPECT_TRUE(Reconcile().ok());
-}
-
-TEST_F(Reconciling, WhereAStatusCannotBeWrittenNothingElseIsDone) {
-  CreateJob(1);
-  client_.FailWritesThat([](const auto&, std::string_view verb) { return verb == "updateStatus"; },
-                         kube::Fault::kConflict);
-  EXPECT_TRUE(absl::IsAborted(Reconcile().status()));
-  EXPECT_EQ(client_.writes(), 1);
-  EXPECT_EQ(Pods(), 0U);
-}
-
-TEST_F(Reconciling, AfterWritesOfItsOwnItLooksAgain) {
-  Options options;
-  options.look_again = absl::Seconds(5);
-  Start("the seed of these tests: 32 bytes", options);
-  CreateJob(1);
-  EXPECT_EQ(Reconcile()->requeue_after, absl::Seconds(5));
-  for (int i = 0; i < 2; ++i) ASSERT_TRUE(Reconcile().ok());  // the pods are seen
-  const std::int64_t written = client_.writes();
-  EXPECT_EQ(Reconcile()->requeue_after, absl::ZeroDuration());
-  EXPECT_EQ(client_.writes(), written);
-}
-
-TEST_F(Reconciling, AJobThatIsGoneIsForgottenWithItsStreams) {
-  CreateJob(1);
-  ASSERT_TRUE(Reconcile().ok());
-  ASSERT_TRUE(store_->Delete(kube::kTrainingJob, {"default", "digits"}, {}).ok());
-  const auto result = Reconcile();
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->requeue_after, absl::ZeroDuration());
-  reconciler_->Halt();
-  EXPECT_TRUE(reconciler_->Halted());
 }
 
 }  // namespace
