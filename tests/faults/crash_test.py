@@ -69,7 +69,8 @@ class Crash(FaultsCase):
         self.patch("own", {"runPolicy": {"suspend": False}})
         self.reach(moments, {"own": 3, "digits": 4}, ["Running", None])
         self.kubelet.finishing.add("own")
-        self.wait(lambda: self.state("own") == "Succeeded", "the job ends")
+        self.wait(lambda: self.state("own") == "Succeeded" and "services/own" not in self.owned(),
+                  "the job ends, and its service with it")
         self.kubelet.finishing.clear()
         moments.append((sorted(self.owned()), self.reason("own", "Succeeded"), self.told("own")))
         for name in ("own", "digits"):

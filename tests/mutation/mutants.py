@@ -63,7 +63,7 @@ SCOPE = {
     "trainer/transport": Folder(least=0),
     "controller/trainingjob": Folder(least=94, left_out=("grpc_links",)),
     "controller/runtime": Folder(),
-    "controller/kube": Folder(least=0),
+    "controller/kube": Folder(least=98),
     "controller/local": Folder(least=0),
     "controller/admission": Folder(),
 }
