@@ -61,7 +61,7 @@ SCOPE = {
     "trainer/parameter_server": Folder(least=98, left_out=("convert", "server_loop")),
     "trainer/checkpoint": Folder(),
     "trainer/transport": Folder(least=0),
-    "controller/trainingjob": Folder(least=94, left_out=("grpc_links",)),
+    "controller/trainingjob": Folder(least=98, left_out=("grpc_links",)),
     "controller/runtime": Folder(),
     "controller/kube": Folder(least=98),
     "controller/local": Folder(least=0),

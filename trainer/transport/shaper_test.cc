@@ -135,6 +135,7 @@ TEST(Links, AreFoundByRoleAndNumberBothWaysAndTheLastOneHolds) {
   EXPECT_EQ(rate("job-worker-11", "job-worker-0"), 0);
   EXPECT_EQ(rate("job-hard-worker-1", "job-worker-2"), 1) << "a job's name is its own affair";
   EXPECT_EQ(rate("job-coworker-1", "job-worker-2"), 0);
+  EXPECT_EQ(rate("worker-1", "worker-2"), 1) << "that is all of its name";
 }
 
 TEST(Links, EmulateANetworkAlone) {

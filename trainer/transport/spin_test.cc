@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "trainer/transport/cores.h"
+#include <cstdlib>
 
 namespace starling::transport {
 namespace {
@@ -61,11 +61,19 @@ TEST(Spin, MembersOfAJobSpinWhereACoreIsLeftUnlessTheVariableSaysOtherwise) {
                                      LimitsOf(*never, 2, 16).others_idle}) {
     EXPECT_EQ(limit, absl::ZeroDuration());
   }
+  EXPECT_EQ(ParseSpin("1000000")->time, absl::Seconds(1));
   for (const char* bad : {"-1", "soon", "50us", "1000001", " "}) {
     const auto parsed = ParseSpin(bad);
     EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << bad;
     EXPECT_THAT(parsed.status().message(), HasSubstr("STARLING_SPIN")) << bad;
   }
+}
+
+TEST(Spin, OfAJobIsWhatItsEnvironmentSays) {
+  ::setenv("STARLING_SPIN", "20", 1);
+  EXPECT_EQ(SpinOfJob()->time, absl::Microseconds(20));
+  ::unsetenv("STARLING_SPIN");
+  EXPECT_EQ(SpinOfJob()->time, kJobSpin);
 }
 
 TEST(Spin, MembersOfAJobPollLongerWhereOthersAreIdleAndEachRankHasACore) {
@@ -191,16 +199,6 @@ TEST(SpinWait, LateYieldsWhileOthersComputeDoNotCount) {
   wait.SetOthersIdle(true);
   const std::int64_t back = kBegin + SpinWait::kLate;
   EXPECT_EQ(wait.Decide(back - 200 * kMicro, back), Next::kYield);
-}
-
-TEST(Cores, AreThoseThatTheProcessMayRunOnOrItsGroupsLimitWhicheverIsLess) {
-  EXPECT_EQ(CoresOf("", 3), 3);
-  EXPECT_EQ(CoresOf("max 100000\n", 3), 3);
-  EXPECT_EQ(CoresOf("150000 100000\n", 8), 2);
-  EXPECT_EQ(CoresOf("50000 100000\n", 8), 1);
-  EXPECT_EQ(CoresOf("1600000 100000\n", 8), 8);
-  EXPECT_EQ(CoresOf("nonsense", 0), 1);
-  EXPECT_GE(CoresHere(), 1);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -139,6 +140,136 @@ TEST(UdpWindow, WhatThreeLaterOnesHaveOvertakenIsSentAgainAtOnceAndHalvesTheWind
   EXPECT_LT(sender.window(), before);
 }
 
+// A sender whose window is full: so many datagrams were sent at 0.
+DatagramSender Full(std::size_t count) {
+  DatagramSender sender(kPayload, count * kPayload);
+  sender.OnAcknowledgement(0, {.limit = 1 << 20});
+  EXPECT_EQ(SendAll(sender, 0, 1 << 20).size(), count);
+  return sender;
+}
+
+// One that has sent one datagram at 0 and waited for as long as its patience.
+DatagramSender WithOneLost() {
+  DatagramSender sender(kPayload, 16 * kPayload);
+  sender.OnAcknowledgement(0, {.limit = kPayload});
+  EXPECT_EQ(SendAll(sender, 0, kPayload).size(), 1U);
+  sender.OnTimer(*sender.timer());
+  return sender;
+}
+
+TEST(UdpWindow, WhatWasLostIsSentAgainOnlyAsFarAsTheWindowAllows) {
+  DatagramSender sender = Full(16);
+  const Nanoseconds due = *sender.timer();
+  sender.OnTimer(due);
+  EXPECT_EQ(sender.window(), 8 * kPayload);
+  const auto again = SendAll(sender, due, 1 << 20);
+  ASSERT_EQ(again.size(), 8U);
+  EXPECT_EQ(again.back(), (ByteRange{7 * kPayload, 8 * kPayload}));
+  EXPECT_EQ(sender.repeated(), 8U);
+}
+
+TEST(UdpWindow, WhatComesAfterItWasTakenForLostIsNotSentAgain) {
+  DatagramSender sender = WithOneLost();
+  sender.OnAcknowledgement(60 * kDelay, {.expected = kPayload, .limit = kPayload});
+  EXPECT_TRUE(SendAll(sender, 60 * kDelay, kPayload).empty());
+  EXPECT_EQ(sender.repeated(), 0U);
+}
+
+TEST(UdpWindow, TheRoundTripOfWhatWasSentTwiceIsNotMeasured) {
+  DatagramSender sender = WithOneLost();
+  const Nanoseconds grown = sender.patience();
+  ASSERT_EQ(SendAll(sender, 50 * kDelay, kPayload).size(), 1U);
+  sender.OnAcknowledgement(51 * kDelay, {.expected = kPayload, .limit = kPayload});
+  EXPECT_EQ(sender.acknowledged(), kPayload);
+  EXPECT_EQ(sender.patience(), grown) << "nobody knows which of the two has come";
+}
+
+TEST(UdpWindow, AnAcknowledgementOfNothingNewLeavesPatienceAsLongAsItHasGrown) {
+  DatagramSender sender(kPayload, 16 * kPayload);
+  sender.OnAcknowledgement(0, {.limit = 2 * kPayload});
+  ASSERT_TRUE(sender.Next(0, kPayload));
+  sender.OnAcknowledgement(kDelay, {.expected = kPayload, .limit = 2 * kPayload});
+  ASSERT_TRUE(sender.Next(kDelay, 2 * kPayload));
+  const Nanoseconds before = sender.patience();
+  sender.OnTimer(*sender.timer());
+  ASSERT_EQ(sender.patience(), 2 * before);
+  sender.OnAcknowledgement(40 * kDelay, {.expected = kPayload, .limit = 3 * kPayload});
+  EXPECT_EQ(sender.patience(), 2 * before);
+}
+
+TEST(UdpWindow, AfterALossTheWindowGrowsByAboutADatagramInEachRoundTrip) {
+  DatagramSender sender = Full(16);
+  sender.OnAcknowledgement(
+      kDelay, {.limit = 1 << 20, .ranges = {ByteRange{kPayload, std::uint64_t{4} * kPayload}}});
+  ASSERT_EQ(sender.window(), 9500U) << "three have overtaken one: half of 16 and 3";
+  sender.OnAcknowledgement(kDelay, {.expected = 16 * kPayload, .limit = 1 << 20});
+  EXPECT_EQ(sender.window(), 9500U) << "they were sent before the loss was known";
+  ASSERT_EQ(SendAll(sender, kDelay, 17 * kPayload).size(), 1U);
+  sender.OnAcknowledgement(2 * kDelay, {.expected = 17 * kPayload, .limit = 1 << 20});
+  EXPECT_EQ(sender.window(), 9500U + kPayload * kPayload / 9500);
+}
+
+TEST(UdpWindow, AWindowOfVeryManyDatagramsGrowsByAByteAtLeast) {
+  DatagramSender sender(1, 100);
+  sender.OnAcknowledgement(0, {.limit = 1});
+  ASSERT_TRUE(sender.Next(0, 1));
+  sender.OnTimer(*sender.timer());
+  ASSERT_TRUE(sender.Next(50 * kDelay, 1));
+  ASSERT_EQ(sender.window(), 50U);
+  sender.OnAcknowledgement(51 * kDelay, {.expected = 1, .limit = 1});
+  EXPECT_EQ(sender.window(), 51U);
+}
+
+TEST(UdpWindow, TheWindowGrowsToNoMoreThan64MiB) {
+  constexpr std::size_t kMost = 64 << 20;
+  DatagramSender sender(1 << 20, kMost);
+  sender.OnAcknowledgement(0, {.limit = kMost});
+  ASSERT_TRUE(sender.Next(0, kMost));
+  sender.OnAcknowledgement(kDelay, {.expected = 1 << 20, .limit = kMost});
+  EXPECT_EQ(sender.window(), kMost);
+}
+
+TEST(UdpWindow, ALossOfWhatWasSentAfterALossWasKnownHalvesTheWindowAgain) {
+  DatagramSender sender = Full(16);
+  sender.OnTimer(*sender.timer());
+  ASSERT_EQ(sender.window(), 8 * kPayload);
+  sender.OnAcknowledgement(60 * kDelay, {.expected = 16 * kPayload, .limit = 1 << 20});
+  ASSERT_EQ(SendAll(sender, 60 * kDelay, 17 * kPayload).size(), 1U);
+  sender.OnTimer(*sender.timer());
+  EXPECT_EQ(sender.window(), 4 * kPayload);
+}
+
+// RFC 6298: the smoothed round trip and four times its deviation, from 10 ms to a second.
+TEST(UdpWindow, PatienceFollowsTheRoundTripsThatWereMeasured) {
+  const struct {
+    std::vector<Nanoseconds> round_trips;
+    Nanoseconds patience;
+  } cases[] = {
+      {{}, 50 * kDelay},
+      {{100 * kDelay}, 300 * kDelay},
+      {{100 * kDelay, 20 * kDelay}, 320 * kDelay},
+      {{kDelay}, 10 * kDelay},
+      {{400 * kDelay}, 1000 * kDelay},
+      // Within one tick of the clock: a nanosecond, so that it counts as measured.
+      {{0}, 10 * kDelay},
+      {{0, 100 * kDelay}, 112'499'996},
+      {{0, 0, 100 * kDelay}, 112'499'996},
+  };
+  for (const auto& one : cases) {
+    DatagramSender sender(kPayload, 16 * kPayload);
+    sender.OnAcknowledgement(0, {.limit = 1 << 20});
+    Nanoseconds now = 0;
+    std::uint64_t end = 0;
+    for (const Nanoseconds round_trip : one.round_trips) {
+      end += kPayload;
+      ASSERT_TRUE(sender.Next(now, end));
+      now += round_trip;
+      sender.OnAcknowledgement(now, {.expected = end, .limit = 1 << 20});
+    }
+    EXPECT_EQ(sender.patience(), one.patience) << ::testing::PrintToString(one.round_trips);
+  }
+}
+
 TEST(UdpWindow, PatienceDoublesWithEachSilenceAndComesBackWithAnAnswer) {
   DatagramSender sender(kPayload, 16 * kPayload);
   sender.OnAcknowledgement(0, {.limit = kPayload});
@@ -201,6 +332,44 @@ TEST(UdpWindow, TheReceiverKeepsWhatHasRoomAndSaysWhatItHas) {
   receiver.Consume(10);
   EXPECT_TRUE(std::ranges::equal(receiver.Readable(), part(50, 90)));
   EXPECT_EQ(receiver.acknowledgement().limit, 100U);
+}
+
+TEST(UdpWindow, TheReceiverTellsOfRangesThatTouchAsOfOne) {
+  const auto bytes = Numbers(10);
+  DatagramReceiver receiver(50);
+  for (const std::uint64_t begin : {10, 20, 0}) receiver.Take(begin, bytes);
+  EXPECT_EQ(receiver.acknowledgement().expected, 10 + 20U);
+  for (const std::uint64_t begin : {32, 42}) receiver.Take(begin, std::span(bytes).first(8));
+  receiver.Take(40, std::span(bytes).first(2));
+  EXPECT_THAT(receiver.acknowledgement().ranges,
+              ::testing::ElementsAre(ByteRange{32, 50}, ByteRange{}, ByteRange{}, ByteRange{}));
+}
+
+TEST(UdpWindow, TheReceiverTellsOfEachByteOnce) {
+  const auto bytes = Numbers(30);
+  DatagramReceiver receiver(50);
+  receiver.Take(0, bytes);
+  receiver.Take(5, std::span(bytes).first(10));
+  EXPECT_EQ(receiver.acknowledgement().expected, 30U);
+  EXPECT_THAT(receiver.acknowledgement().ranges, ::testing::Each(ByteRange{}));
+}
+
+TEST(UdpWindow, ADatagramThatIsLargerThanTheReceiversRoomIsPassedOver) {
+  DatagramReceiver receiver(50);
+  receiver.Take(0, Numbers(51));
+  EXPECT_EQ(receiver.acknowledgement().expected, 0U);
+  EXPECT_TRUE(receiver.Readable().empty());
+}
+
+// More would be sent again; what is next in order always comes in.
+TEST(UdpWindow, TheReceiverRemembersSixtyFourRangesAndStillTakesWhatIsNext) {
+  const auto byte = Numbers(1);
+  DatagramReceiver receiver(1000);
+  for (std::uint64_t range = 0; range < 65; ++range) receiver.Take(2 * range + 1, byte);
+  receiver.Take(0, byte);
+  EXPECT_EQ(receiver.acknowledgement().expected, 2U);
+  for (std::uint64_t gap = 1; gap < 65; ++gap) receiver.Take(2 * gap, byte);
+  EXPECT_EQ(receiver.acknowledgement().expected, 129U) << "the last of them was passed over";
 }
 
 }  // namespace
