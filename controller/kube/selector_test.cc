@@ -56,9 +56,9 @@ TEST(LabelSelector, ChoosesAsKubectlDoes) {
 }
 
 TEST(LabelSelector, WhatMeansNothingIsRefusedWithARemedy) {
-  for (const char* text :
-       {"=a", "!=a", "app=a=b", "app===a", "app!==a", "app in a)", "app among (a)", "app in now (a)", "(a)",
-        "in (a)", "app,", ",app", "-app", "a b", "!", "app in (a", "\xc3\xa4=1"}) {
+  for (const char* text : {"=a", "!=a", "app=a=b", "app===a", "app!==a", "app in a)",
+                           "app among (a)", "app in now (a)", "(a)", "in (a)", "app,", ",app",
+                           "-app", "a b", "!", "app in (a", "\xc3\xa4=1"}) {
     const auto selector = LabelSelector::Parse(text);
     EXPECT_TRUE(absl::IsInvalidArgument(selector.status())) << text;
     EXPECT_THAT(std::string(selector.status().message()), HasSubstr("key notin (a,b)")) << text;
