@@ -54,6 +54,8 @@ void Node::ReconcilePod(const runtime::Key& key) {
   const bool deleting = kube::IsBeingDeleted(*pod);
   Entry& entry = EntryOf(*pod);
   if (!entry.process && !entry.ended && !HasEnded(*pod)) Recover(*pod, entry);
+  // Somebody else has ended it: what was to be said before that is not so any more.
+  if (HasEnded(*pod) && !entry.ended) entry.status.reset();
   Flush(entry);
   if (HasEnded(*pod) || entry.ended) {
     if (entry.process) entry.process->Kill();  // somebody else has ended it, such as an eviction
@@ -208,7 +210,8 @@ void Node::OnWaiting(const Json& pod, Entry& entry, const absl::Status& why) {
 void Node::OnEnded(const Json& pod, Entry& entry, const Outcome& outcome) {
   entry.ended = true;
   entry.kill_at = entry.retry_at = absl::InfiniteFuture();
-  addresses_.Release(entry.ip);
+  const std::string ip = std::exchange(entry.ip, "");  // another pod may have it from now on
+  addresses_.Release(ip);
   RemoveFolder(VolumesFolder(entry.folder));  // secrets among them
   const bool shutdown = (stopping_ && !kube::IsBeingDeleted(pod)) || outcome.reason == "Orphaned";
   log::Info("pod ended", {{"pod", entry.key.ToString()},
@@ -216,7 +219,7 @@ void Node::OnEnded(const Json& pod, Entry& entry, const Outcome& outcome) {
                           {"signal", outcome.signal},
                           {"reason", outcome.reason}});
   if (kube::UidOf(pod) == entry.uid && !HasEnded(pod)) {
-    entry.status = Share(EndedPatch(pod, outcome, entry.ip, shutdown, clock_.WallNow()));
+    entry.status = Share(EndedPatch(pod, outcome, ip, shutdown, clock_.WallNow()));
   } else {
     entry.status.reset();
   }

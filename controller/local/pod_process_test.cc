@@ -235,6 +235,101 @@ TEST_F(PodProcessTest, ProcessWithoutAGroupOfItsOwnIsKilledAlone) {
   EXPECT_EQ(WTERMSIG(status), SIGKILL);
 }
 
+TEST_F(PodProcessTest, RecordOfAnEarlierStartSaysNothingOfThisOne) {
+  std::ofstream(folder_ + "/exit.json") << R"({"exitCode": 3, "restarts": 4})";
+  EXPECT_EQ(OutcomeOf("exit 3").restarts, 0);
+}
+
+TEST_F(PodProcessTest, LogIsForUsAlone) {
+  EXPECT_EQ(OutcomeOf("echo up").exit_code, 0);
+  EXPECT_EQ(std::filesystem::status(folder_ + "/log").permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
+TEST_F(PodProcessTest, PodWhoseLogCannotBeWrittenDoesNotStart) {
+  ASSERT_TRUE(MakeFolder(folder_ + "/log").ok());
+  const auto pod = Start("exec sleep 300");
+  EXPECT_FALSE(pod.ok());
+  EXPECT_EQ(pod.status().message().find("cannot write"), 0U) << pod.status();
+  EXPECT_FALSE(ReadPodState(folder_).ok());
+}
+
+TEST_F(PodProcessTest, EndOfAPodInSomebodyElsesGroupEndsItsChildrenToo) {
+  process::LaunchPlan plan;
+  plan.program = "/bin/sh";
+  plan.arguments = {"-c", "sleep 300 & echo $! > \"$STARLING_HOME/child\""};
+  plan.environment = {"PATH=/bin:/usr/bin", "STARLING_POD_UID=" + folder_,
+                      "STARLING_HOME=" + folder_};
+  plan.own_process_group = false;
+  PodState state;
+  state.uid = folder_;
+  auto pod = PodProcess::Start(std::move(plan), state, folder_);
+  ASSERT_TRUE(pod.ok()) << pod.status();
+  ASSERT_TRUE(AwaitEnd(*pod));
+  const pid_t child = std::atoi(ReadFile(folder_ + "/child").value_or("").c_str());
+  ASSERT_TRUE(Runs(child));
+  EXPECT_EQ(pod->Collect(kCollected).exit_code, 0);
+  EXPECT_FALSE(Runs(child));
+}
+
+TEST_F(PodProcessTest, EndOfAnAdoptedPodEndsWhatHasLeftItsGroup) {
+  const pid_t starter = fork();
+  if (starter == 0) {
+    // A parent that does not ask how it ended: the process stays, as a zombie.
+    if (!Start("setsid sleep 300 & echo $! > \"$STARLING_HOME/child\"; exec sleep 300").ok()) {
+      _exit(1);
+    }
+    pause();
+    _exit(0);
+  }
+  ASSERT_TRUE(Eventually([&] {
+    const auto stat =
+        process::ReadStat(std::atoi(ReadFile(folder_ + "/child").value_or("").c_str()));
+    return stat.ok() && stat->group == stat->identity.pid && ReadPodState(folder_).ok();
+  }));
+  const pid_t child = std::atoi(ReadFile(folder_ + "/child").value_or("").c_str());
+  auto pod = PodProcess::Adopt(*ReadPodState(folder_), folder_);
+  EXPECT_TRUE(pod.ok()) << pod.status();
+  if (pod.ok()) {
+    pod->Kill();
+    EXPECT_TRUE(AwaitEnd(*pod));
+    EXPECT_EQ(pod->Collect(kCollected).signal, SIGKILL);
+  }
+  EXPECT_FALSE(Runs(child));
+  kill(starter, SIGKILL);
+  waitpid(starter, nullptr, 0);
+}
+
+TEST_F(PodProcessTest, ChildrenOfAPodAreNotTakenForItsFirstProcess) {
+  auto pod = Start("sleep 300 & echo $! > \"$STARLING_HOME/child\"");
+  ASSERT_TRUE(pod.ok()) << pod.status();
+  ASSERT_TRUE(AwaitEnd(*pod));
+  ASSERT_TRUE(Runs(std::atoi(ReadFile(folder_ + "/child").value_or("").c_str())));
+  EXPECT_FALSE(FindPodProcess(folder_, folder_).has_value());
+  EXPECT_EQ(pod->Collect(kCollected).exit_code, 0);
+}
+
+TEST_F(PodProcessTest, WhatIsKilledHasEndedWhenThatIsSaid) {
+  // The end of a process that has much memory takes a while.
+  auto pod = Start("exec dd if=/dev/zero bs=32M count=2 2>/dev/null | sleep 300");
+  ASSERT_TRUE(pod.ok()) << pod.status();
+  pid_t large = 0;
+  ASSERT_TRUE(Eventually([&] {
+    for (const pid_t pid : process::ListProcesses()) {
+      const auto stat = process::ReadStat(pid);
+      if (!stat.ok() || stat->group != pod->state().process.pid) continue;
+      const std::string text = ReadFile("/proc/" + std::to_string(pid) + "/statm").value_or("");
+      const auto space = text.find(' ');
+      if (space != text.npos && std::atoi(text.c_str() + space) > (32 << 20) / 4096) large = pid;
+    }
+    return large != 0;
+  }));
+  KillPodProcesses(folder_);
+  EXPECT_FALSE(Runs(large));
+  ASSERT_TRUE(AwaitEnd(*pod));
+  pod->Collect(kCollected);
+}
+
 TEST_F(PodProcessTest, RecordsTimesAreItsOwnOrThoseThatAreKnown) {
   PodState state;
   state.started = kStarted;
