@@ -233,7 +233,7 @@ void AddMetrics(std::vector<CelRule>& rules) {
 }
 
 // Whether the field at `path` is on (api/spec/techniques.h), of an object in which what is not
-// given is off. Its first `known` fields are there. Empty: it is on in any case.
+// given is off. Its first `known` fields are there. "true": it is on in any case.
 std::string On(const std::string& path, bool by_presence = false, size_t known = 0) {
   const Way way = spec::WayTo(path);
   const FieldDescriptor& field = *way.back();
@@ -247,7 +247,7 @@ std::string On(const std::string& path, bool by_presence = false, size_t known =
   if (kind == Kind::kInteger) on.push_back(value + " != 0");
   if (kind == Kind::kNumber) on.push_back(value + " != 0.0");
   if (kind == Kind::kEnum && !off.empty()) on.push_back(absl::StrCat(value, " != ", off));
-  return absl::StrJoin(on, " && ");
+  return on.empty() ? "true" : absl::StrJoin(on, " && ");
 }
 
 std::string Any(const std::vector<std::string>& conditions) {
@@ -327,10 +327,10 @@ std::vector<std::pair<std::string, std::string>> Chosen(const SharedRule& shared
                                                         const Way& group) {
   std::vector<std::pair<std::string, std::string>> chosen;
   for (const spec::Technique* technique : shared.techniques) {
-    const std::string on = On(technique->field, technique->by_presence, group.size());
+    std::string on = On(technique->field, technique->by_presence, group.size());
     std::string name = technique->field.substr(PathOf(group).size());
     if (!name.empty()) name = name.substr(1) + " ";
-    chosen.emplace_back(on.empty() ? "true" : on, std::move(name));
+    chosen.emplace_back(std::move(on), std::move(name));
   }
   return chosen;
 }

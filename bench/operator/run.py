@@ -6,9 +6,10 @@ usage: bench/operator/run.py [--jobs N]... [--alone N] [--rounds N] [--sides SID
 
 For each side and number of jobs a control plane of its own, as clusters have it (etcd, API server,
 scheduler and controller manager without throttle, five simulated nodes), so that none starts from
-another's objects. A first job is done before anything is counted, for the server takes two seconds
-for the first object of a new kind. Time runs from the first create to the last job that is done. CPU
-and peak memory are those of the operator's process; requests are what it counts itself. --alone
+another's objects. A first job is done before anything is counted (not with --rounds), for the server
+takes two seconds for the first object of a new kind. Time runs from the first create to the last job
+that is done. CPU and peak memory are those of the operator's process, the peak since it began;
+requests are what it counts itself. --alone
 measures Starling by itself with many jobs; --rounds creates and deletes jobs again and again and
 shows whether its memory grows.
 """

@@ -171,7 +171,6 @@ Decision Decide(const Observed& observed, const Options& options, absl::Time now
   bool held = false;
   if (pass.Finished()) {
     CleanPods(pass);
-    DropService(pass);
     ExpireJob(pass);
   } else if (observed.shutting_down) {
     pass.halt = true;
@@ -180,6 +179,7 @@ Decision Decide(const Observed& observed, const Options& options, absl::Time now
     if (!held) RunJob(pass);
   }
   AnswerTraceRequest(pass);
+  if (pass.Finished()) DropService(pass);
   ReleaseGoneNodes(pass);
   FindProblems(pass, held);
   SetConditions(pass, held);

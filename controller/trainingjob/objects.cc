@@ -46,10 +46,16 @@ void EnsureObjects(Pass& pass) {
 }
 
 void DropService(Pass& pass) {
-  const auto live = [](const ObservedPod& pod) { return pod.Live(); };
-  if (pass.observed.has_service && std::ranges::none_of(pass.observed.pods, live)) {
-    pass.decision.actions.push_back(DeleteService{});
+  const auto ended = [](const ObservedPod& pod) { return pod.Terminated(); };
+  if (!pass.observed.has_service || pass.observed.service_leaving) return;
+  if (!std::ranges::all_of(pass.observed.pods, ended)) return;
+  // Where the controller has no right to it, for instance.
+  if (const absl::Duration delay = RefusalDelay(pass); delay > absl::ZeroDuration()) {
+    pass.decision.delayed = true;
+    pass.RequeueAfter(delay);
+    return;
   }
+  pass.decision.actions.push_back(DeleteService{});
 }
 
 }  // namespace starling::trainingjob

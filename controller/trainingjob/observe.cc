@@ -187,6 +187,7 @@ Reading Read(const JobObjects& objects, const resources::Platform& platform) {
   if (observed.spec_error.empty()) CheckSpec(job, platform, reading);
   observed.has_secret = HasSecret(objects, observed, platform);
   observed.has_service = IsOf(observed.job.uid, objects.service.get());
+  observed.service_leaving = observed.has_service && kube::IsBeingDeleted(*objects.service);
   observed.has_budget = IsOf(observed.job.uid, objects.budget.get());
   observed.checkpoint_durable = IsCheckpointDurable(observed.spec, platform);
   return reading;

@@ -150,6 +150,7 @@ struct Observed {
   std::vector<ObservedConfig> configs;
   bool has_secret = false;
   bool has_service = false;
+  bool service_leaving = false;    // it is being deleted
   bool has_budget = false;         // the workers' PodDisruptionBudget
   bool has_server_budget = false;  // the parameter servers'
   // By name; empty where nodes are not watched. A node that is not listed is not known to be gone.

@@ -109,8 +109,9 @@ double ActiveSeconds(const Pass& pass);
 
 // clean_pod_policy.cc, objects.cc, ttl.cc: after the end.
 void CleanPods(Pass& pass);
-// Of a job of which no pod is alive nobody needs a name any more. A cluster looks through all
-// services of a namespace with each change of a pod in it, and ended jobs are kept for long.
+// Of a job whose pods have all ended nobody needs a name any more. A cluster looks through all
+// services of a namespace with each change of a pod in it, and ended jobs are kept for long. Comes
+// after all other actions: where it is refused it keeps none of them from being taken.
 void DropService(Pass& pass);
 void ExpireJob(Pass& pass);
 

@@ -49,7 +49,7 @@ OUT = ROOT / "build/mutants"
 
 @dataclasses.dataclass
 class Folder:
-    least: float = 95  # percent that must be noticed; 0: told, but not held yet. It only rises
+    least: float = 95  # percent that must be noticed; it only rises
     left_out: tuple = ()
 
 
@@ -67,7 +67,7 @@ SCOPE = {
     "controller/trainingjob": Folder(least=98, left_out=("grpc_links",)),
     "controller/runtime": Folder(),
     "controller/kube": Folder(least=98),
-    "controller/local": Folder(least=0),
+    "controller/local": Folder(least=98),
     "controller/admission": Folder(),
 }
 MOST = 2000  # mutants of one source: its own are numbered from its place in SCOPE times this
