@@ -98,13 +98,13 @@ std::string Quoted(const std::string& text) {
 
 // One of several conditions that make one rule.
 struct Clause {
-  std::string holds = {};   // whether it is kept
-  std::string words = {};   // what to say where it is not; both in CEL
-  std::string beside = {};  // asked for only beside this; empty: always
+  std::string holds;            // whether it is kept
+  std::string words;            // what to say where it is not; both in CEL
+  std::string beside = "true";  // asked for only where this is so
 };
 
 std::string Required(const Clause& clause) {
-  if (clause.beside.empty()) return absl::StrCat("(", clause.holds, ")");
+  if (clause.beside == "true") return absl::StrCat("(", clause.holds, ")");
   return absl::StrCat("(!(", clause.beside, ") || ", clause.holds, ")");
 }
 
@@ -366,7 +366,7 @@ Clause ClauseOf(const SharedRule& shared, const Way& group) {
                 : absl::StrCat("!(", AnyOn(rule.fields), ")");
     if (!rule.beside.empty()) holds = absl::StrCat("!(", AnyOn(rule.beside), ") || ", holds);
   }
-  return {std::move(holds), words.InCel(), any == std::vector<std::string>{"true"} ? "" : Any(any)};
+  return {std::move(holds), words.InCel(), Any(any)};
 }
 
 // How many of the first fields on a technique's way have one rule together with all others that
@@ -400,8 +400,10 @@ std::vector<Group> TechniqueGroups() {
     way.resize(StepsOfGroup(way));
     auto found = std::ranges::find(groups, way, &Group::way);
     if (found == groups.end()) found = groups.insert(groups.end(), {std::move(way)});
-    if (!technique.pending.empty()) found->Add(nullptr, technique);
-    if (!technique.pending.empty()) continue;
+    if (!technique.pending.empty()) {
+      found->Add(nullptr, technique);
+      continue;
+    }
     for (const spec::TechniqueRule& rule : technique.rules) found->Add(&rule, technique);
   }
   return groups;
