@@ -83,7 +83,7 @@ struct Decision {
   std::optional<Supervision> standby_supervision;  // the same, of the one that waits
   std::vector<std::string> surplus;                // UIDs of pods that are to leave
   std::vector<std::string> unheard;  // UIDs of pods that the coordinator has not heard of
-  bool delayed = false;              // pods are wanted, but their time has not come
+  bool delayed = false;              // something is wanted, but its time has not come
   bool at_rest = false;              // nothing would be lost if the pods ended now
   absl::Duration requeue_after = absl::InfiniteDuration();
   std::vector<std::string> reasons;  // for the log: why, one sentence each

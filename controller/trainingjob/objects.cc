@@ -36,12 +36,7 @@ void EnsureObjects(Pass& pass) {
                   [&](const ObservedConfig& config) { return config.generation == generation; });
   if (!there) missing.push_back(CreateConfig{generation});
   // An object of somebody else with one of these names may stay for ever.
-  const absl::Duration delay = RefusalDelay(pass);
-  if (!missing.empty() && delay > absl::ZeroDuration()) {
-    pass.decision.delayed = true;
-    pass.RequeueAfter(delay);
-    return;
-  }
+  if (!missing.empty() && pass.PutOff(RefusalDelay(pass))) return;
   for (Action& action : missing) pass.decision.actions.push_back(std::move(action));
 }
 
@@ -50,11 +45,7 @@ void DropService(Pass& pass) {
   if (!pass.observed.has_service || pass.observed.service_leaving) return;
   if (!std::ranges::all_of(pass.observed.pods, ended)) return;
   // Where the controller has no right to it, for instance.
-  if (const absl::Duration delay = RefusalDelay(pass); delay > absl::ZeroDuration()) {
-    pass.decision.delayed = true;
-    pass.RequeueAfter(delay);
-    return;
-  }
+  if (pass.PutOff(RefusalDelay(pass))) return;
   pass.decision.actions.push_back(DeleteService{});
 }
 

@@ -70,6 +70,13 @@ void Pass::RequeueAfter(absl::Duration delay) {
   decision.requeue_after = std::min(decision.requeue_after, std::max(delay, absl::Milliseconds(1)));
 }
 
+bool Pass::PutOff(absl::Duration delay) {
+  if (delay <= absl::ZeroDuration()) return false;
+  decision.delayed = true;
+  RequeueAfter(delay);
+  return true;
+}
+
 const v1alpha1::Condition* FindCondition(const v1alpha1::TrainingJobStatus& status,
                                          std::string_view type) {
   for (const v1alpha1::Condition& condition : status.conditions()) {

@@ -58,6 +58,8 @@ struct Pass {
   void Event(bool warning, std::string_view reason, std::string_view action, std::string note);
   void Delete(const ObservedPod& pod, std::optional<std::int64_t> grace_seconds);
   void RequeueAfter(absl::Duration delay);
+  // Whether what is wanted has to wait, for so long.
+  bool PutOff(absl::Duration delay);
   void RequeueAt(absl::Time time) { RequeueAfter(time - now); }
 };
 

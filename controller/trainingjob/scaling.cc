@@ -114,13 +114,7 @@ void MakePod(Pass& pass, Role role, std::int64_t index, const World& world) {
   pass.decision.actions.push_back(std::move(create));
 }
 
-bool IsDelayed(Pass& pass) {
-  const absl::Duration delay = std::max(RestartDelay(pass), RefusalDelay(pass));
-  if (delay <= absl::ZeroDuration()) return false;
-  pass.decision.delayed = true;
-  pass.RequeueAfter(delay);
-  return true;
-}
+bool IsDelayed(Pass& pass) { return pass.PutOff(std::max(RestartDelay(pass), RefusalDelay(pass))); }
 
 Wanted WantedWorkers(const Pass& pass) {
   const Queueing& queueing = pass.observed.queueing;

@@ -321,6 +321,13 @@ absl::Status TrainingJobReconciler::Create(const kube::Message& object) {
   return AcceptOwn(kind, kube::KeyOf(object), kube::ControllerUidOf(object), std::move(status));
 }
 
+absl::Status TrainingJobReconciler::Remove(const kube::Message& object) {
+  kube::DeleteOptions options;
+  options.uid = kube::UidOf(object);
+  return IgnoreGone(
+      client_.DeleteMessage(kube::KindOf(object), kube::KeyOf(object), options).status());
+}
+
 absl::Status TrainingJobReconciler::CreatePodFrom(const Json& pod) {
   absl::Status status = client_.CreateFromJson(kube::kPod, pod).status();
   if (!absl::IsAlreadyExists(status)) return status;
@@ -331,10 +338,7 @@ void TrainingJobReconciler::Store(const JobObjects& objects, const JobIdentity& 
                                   const StoreTrace& trace) {
   absl::Status stored;
   if (const auto* before = StoredTrace(objects, job); before != nullptr) {
-    kube::DeleteOptions options;
-    options.uid = kube::UidOf(*before);
-    stored = IgnoreGone(
-        client_.DeleteMessage(kube::kConfigMap, {job.ns, kube::NameOf(*before)}, options).status());
+    stored = Remove(*before);
   }
   if (stored.ok()) stored = Create(resources::BuildTrace(job, trace.request, trace.packed));
   if (stored.ok()) return;
@@ -394,11 +398,7 @@ absl::Status TrainingJobReconciler::CreateCredentials(const JobObjects& objects,
                                                  ServersOf(observed.spec)));
   if (objects.secret != nullptr && kube::ControllerUidOf(*objects.secret) == job.uid) {
     // It was made from another seed: nobody would accept what is in it.
-    kube::DeleteOptions options;
-    options.uid = kube::UidOf(*objects.secret);
-    RETURN_IF_ERROR(IgnoreGone(
-        client_.DeleteMessage(kube::kSecret, {job.ns, resources::SecretName(job.name)}, options)
-            .status()));
+    RETURN_IF_ERROR(Remove(*objects.secret));
   }
   return Create(resources::BuildSecret(job, credentials));
 }
@@ -413,13 +413,7 @@ absl::Status TrainingJobReconciler::Act(const JobObjects& objects, const Reading
   if (std::holds_alternative<CreateService>(action)) {
     return Create(resources::BuildService(job));
   }
-  if (std::holds_alternative<DeleteService>(action)) {
-    kube::DeleteOptions options;
-    options.uid = kube::UidOf(*objects.service);
-    return IgnoreGone(
-        client_.DeleteMessage(kube::kService, {job.ns, resources::ServiceName(job.name)}, options)
-            .status());
-  }
+  if (std::holds_alternative<DeleteService>(action)) return Remove(*objects.service);
   if (const auto* budget = std::get_if<CreateBudget>(&action)) {
     return Create(resources::BuildBudget(job, budget->role));
   }

@@ -96,6 +96,7 @@ class TrainingJobReconciler final : public runtime::Reconciler {
   absl::Status WriteStatus(const runtime::Key& key, kube::Json& job, const Decision& decision);
   absl::Status Act(const JobObjects& objects, const Reading& reading, const Action& action);
   absl::Status Create(const kube::Message& object);
+  absl::Status Remove(const kube::Message& object);  // it alone, not another one of its name
   absl::Status CreatePodFrom(const kube::Json& pod);
   void Store(const JobObjects& objects, const resources::JobIdentity& job, const StoreTrace& trace);
   // The object is ours, after all: seen late, or made by a write whose result was lost.
