@@ -74,24 +74,9 @@ TEST(HttpMessages, AWatchWithoutAVersionBeginsWithWhatIsPresentAndGoesOnFromTher
   list.mutable_metadata()->set_resource_version("9");
   list.add_items(config.SerializeAsString());
   const std::string present = EncodeBody("v1", "ConfigMapList", list);
-  std::atomic<bool> went_on = false;
-  const ScriptedServer server([&](Conversation& c, int number) {
-    if (number == 0) {
-      c.Say(Answer(200, kProtobuf, present));
-      return true;
-    }
-    went_on = c.request.find("resourceVersion=9 ") != std::string::npos;
-    c.Say(kStreamHead);
-    return true;
-  });
-  auto client = Open(server);
-  const auto watch = client->WatchMessages(kConfigMap, "default", {});
-  ASSERT_TRUE(watch.ok()) << watch.status();
-  EXPECT_TRUE(went_on);
-  const auto event = (*watch)->Next(absl::ZeroDuration());
-  ASSERT_TRUE(event.ok() && *event) << event.status();
-  EXPECT_EQ((*event)->type, WatchEventType::kAdded);
-  EXPECT_EQ(ResourceVersionOf(*(*event)->object), "5");
+  ExpectPresentAndThenWhatComesAfter(
+      [&](Conversation& c) { c.Say(Answer(200, kProtobuf, present)); }, kStreamHead,
+      [](HttpKubeClient& client) { return client.WatchMessages(kConfigMap, "default", {}); });
 }
 
 TEST(HttpMessages, EventsAreMadeOfFramesThatAreCutAnywhere) {

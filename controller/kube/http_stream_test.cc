@@ -155,25 +155,12 @@ TEST(HttpStreamTest, StopEndsAWatchThatWaits) {
 }
 
 TEST(HttpStreamTest, AWatchWithoutAVersionBeginsWithWhatIsPresentAndGoesOnFromThere) {
-  std::atomic<bool> went_on = false;
-  const ScriptedServer server([&](Conversation& c, int number) {
-    if (number == 0) {
-      c.Answer(200, R"({"metadata":{"resourceVersion":"9"},"items":[)"
-                    R"({"metadata":{"name":"x","resourceVersion":"5"}}]})");
-      return true;
-    }
-    went_on = c.request.find("resourceVersion=9 ") != std::string::npos;
-    c.Say(kStreamHead);
-    return true;
-  });
-  auto client = Open(server);
-  const auto watch = client->Watch(kConfigMap, "default", {});
-  ASSERT_TRUE(watch.ok()) << watch.status();
-  EXPECT_TRUE(went_on);
-  const auto event = (*watch)->Next(absl::ZeroDuration());
-  ASSERT_TRUE(event.ok() && *event) << event.status();
-  EXPECT_EQ((*event)->type, WatchEventType::kAdded);
-  EXPECT_EQ(ResourceVersionOf(*(*event)->object), "5");
+  ExpectPresentAndThenWhatComesAfter(
+      [](Conversation& c) {
+        c.Answer(200, R"({"metadata":{"resourceVersion":"9"},"items":[)"
+                      R"({"metadata":{"name":"x","resourceVersion":"5"}}]})");
+      },
+      kStreamHead, [](HttpKubeClient& client) { return client.Watch(kConfigMap, "default", {}); });
 }
 
 TEST(HttpStreamTest, AStopEndsALog) {

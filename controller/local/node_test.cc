@@ -102,9 +102,23 @@ class NodeTest : public ProcessKubeletTest {
     sync::MutexLock lock(mutex_);
     return noted_;
   }
+  // Creates a pod that waits for a Secret, and holds the node at reading it until ReleaseNode().
+  void HoldNode(const std::string& pod) {
+    faulty_->AskBeforeReads([this](const kube::ResourceKind& kind) {
+      if (kind.kind != "Secret") return absl::OkStatus();
+      held_ = true;
+      Eventually([this] { return released_.load(); });
+      return absl::OkStatus();
+    });
+    Create(WaitingPod(pod));
+    ASSERT_TRUE(Eventually([this] { return held_.load(); }));
+  }
+  void ReleaseNode() { released_ = true; }
 
  private:
   int turns_ = 0;
+  std::atomic<bool> held_ = false;
+  std::atomic<bool> released_ = false;
   std::vector<std::string> noted_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -347,29 +361,20 @@ TEST_F(NodeTest, PodThatSomebodyElseEndedIsNotGoneBeforeItsProcessHasEnded) {
   const Json pod = Await("worker", "Running");
   const std::string volumes = PodFolder(home_, pod) + "/volumes";  // go once it has ended
   ASSERT_TRUE(MakeFolder(volumes).ok());
-  std::atomic<bool> reading = false;
-  std::atomic<bool> told = false;
   std::atomic<bool> early = false;
-  faulty_->AskBeforeReads([&](const kube::ResourceKind& kind) {
-    if (kind.kind != "Secret") return absl::OkStatus();
-    reading = true;
-    Eventually([&] { return told.load(); });
-    return absl::OkStatus();
-  });
   faulty_->FailWritesThat(
       [&](const kube::ResourceKind&, std::string_view verb) {
         if (verb == "delete" && std::filesystem::exists(volumes)) early = true;
         return false;
       },
       kube::Fault::kRefuse);
-  Create(WaitingPod("busy"));  // the node reads its Secret while all this happens:
-  ASSERT_TRUE(Eventually([&] { return reading.load(); }));
+  HoldNode("busy");  // while all this happens:
   Delete("worker", 30);
   ASSERT_TRUE(
       client_->PatchStatus(kube::kPod, kube::KeyOf(pod), {{"status", {{"phase", "Failed"}}}}).ok());
   EXPECT_TRUE(Eventually(
       [&] { return kube::StringAt(*pods_->Get(KeyOf("worker")), "/status/phase") == "Failed"; }));
-  told = true;
+  ReleaseNode();
   AwaitGone("worker");
   EXPECT_FALSE(early);
   StopKubelet(StopMode::kTerminatePods);
@@ -821,20 +826,11 @@ TEST_P(NodeLateCopyTest, NobodyIsToldOfAPodThatIsGone) {
 
 TEST_P(NodeLateCopyTest, PlaceOfAPodThatIsGoneIsWrittenOnce) {
   ASSERT_TRUE(client_->Create(kube::kSecret, Secret("keys")).ok());
-  std::atomic<bool> reading = false;
-  std::atomic<bool> replaced = false;
-  faulty_->AskBeforeReads([&](const kube::ResourceKind& kind) {
-    if (kind.kind != "Secret") return absl::OkStatus();
-    reading = true;
-    Eventually([&] { return replaced.load(); });
-    return absl::OkStatus();
-  });
   NoteWrites();
-  Create(WaitingPod("worker"));
-  ASSERT_TRUE(Eventually([&] { return reading.load(); }));
+  HoldNode("worker");
   const std::string folder = PodFolder(home_, Get("worker"));
   Replace();
-  replaced = true;
+  ReleaseNode();
   ASSERT_TRUE(Eventually([&] { return !Noted().empty(); }));
   const auto state = ReadPodState(folder);
   ASSERT_TRUE(state.ok()) << state.status();
