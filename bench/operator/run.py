@@ -9,9 +9,8 @@ scheduler and controller manager without throttle, five simulated nodes), so tha
 another's objects. A first job is done before anything is counted (not with --rounds), for the server
 takes two seconds for the first object of a new kind. Time runs from the first create to the last job
 that is done. CPU and peak memory are those of the operator's process, the peak since it began;
-requests are what it counts itself. --alone
-measures Starling by itself with many jobs; --rounds creates and deletes jobs again and again and
-shows whether its memory grows.
+requests are what it counts itself. --alone measures Starling by itself with many jobs; --rounds
+creates and deletes jobs again and again and shows whether its memory grows.
 """
 import argparse
 import os

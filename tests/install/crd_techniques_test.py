@@ -83,7 +83,7 @@ def job_with(*techniques):
 def jobs():
     """Each technique by itself, and each EVERY-th pair."""
     pairs = [(a, b) for i, a in enumerate(TECHNIQUES) for b in TECHNIQUES[:i]]
-    return [job_with(*some) for some in [(each,) for each in TECHNIQUES] + pairs[::EVERY]]
+    return [job_with(*some) for some in [(one,) for one in TECHNIQUES] + pairs[::EVERY]]
 
 
 def known_to_server(job, words):
