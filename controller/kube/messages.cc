@@ -20,6 +20,7 @@ const std::vector<Row>& Table() {
       {&kConfigMap, &kubernetes::ConfigMap::default_instance()},
       {&kSecret, &kubernetes::Secret::default_instance()},
       {&kService, &kubernetes::Service::default_instance()},
+      {&kEndpointSlice, &kubernetes::EndpointSlice::default_instance()},
       {&kPodDisruptionBudget, &kubernetes::PodDisruptionBudget::default_instance()},
       {&kEvent, &kubernetes::Event::default_instance()},
       {&kLease, &kubernetes::Lease::default_instance()}};

@@ -47,8 +47,9 @@ constexpr double kRetriesPerSecond = 100;
 constexpr double kRetryBurst = 1000;
 
 // Whose objects are copied, as far as they belong to jobs.
-constexpr const kube::ResourceKind* kOwned[] = {&kube::kPod, &kube::kConfigMap, &kube::kSecret,
-                                                &kube::kService, &kube::kPodDisruptionBudget};
+constexpr const kube::ResourceKind* kOwned[] = {&kube::kPod,           &kube::kConfigMap,
+                                                &kube::kSecret,        &kube::kService,
+                                                &kube::kEndpointSlice, &kube::kPodDisruptionBudget};
 
 std::string RandomSuffix() {
   const std::string random = bytes::RandomBytes(8);

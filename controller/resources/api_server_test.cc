@@ -16,6 +16,7 @@
 #include "controller/kube/message_json.h"
 #include "controller/kube/messages.h"
 #include "controller/resources/credentials.h"
+#include "controller/resources/endpoints.h"
 #include "controller/resources/resources.h"
 #include "starling/v1alpha1/training_job.pb.h"
 
@@ -120,6 +121,13 @@ TEST_F(ApiServer, TakesEverythingElseOfAJob) {
     return Verdict(kube::ToJson(kube::KindOf(object), object));
   };
   EXPECT_EQ(verdict(BuildService(kJob)), "");
+  for (const char* address : {"10.0.0.1", "fd00::1"}) {
+    PodEndpoints endpoints;
+    AddEndpoint(kJob, 3, {"digits-worker-3", "uid", "digits-worker-3", "node1", address},
+                endpoints);
+    const auto& [name, held] = *endpoints.begin();
+    EXPECT_EQ(verdict(BuildSlice(kJob, name, held)), "");
+  }
   EXPECT_EQ(verdict(BuildBudget(kJob, Role::kWorker)), "");
   EXPECT_EQ(verdict(BuildBudget(kJob, Role::kParameterServer)), "");
   EXPECT_EQ(verdict(BuildSecret(kJob, *credentials)), "");

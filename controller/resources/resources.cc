@@ -49,7 +49,6 @@ kubernetes::Service BuildService(const JobIdentity& job) {
   // Pods' addresses are of one family or of both: as many as the cluster has are told.
   spec.set_ip_family_policy("PreferDualStack");
   spec.set_publish_not_ready_addresses(true);
-  (*spec.mutable_selector())[Text(kJobLabel)] = job.name;
   kubernetes::ServicePort& port = *spec.add_ports();
   port.set_name("metrics");
   port.set_port(net::kMetricsPort);

@@ -73,7 +73,8 @@ struct PodRequest {
 absl::StatusOr<Json> BuildPod(const JobIdentity& job, const v1alpha1::TrainingJobSpec& resolved,
                               const PodRequest& request, const Platform& platform);
 
-// A headless service over all pods of the job, ready or not.
+// The headless service of the job's pods, ready or not. It has no selector: where the pods are is
+// told by endpoints.h.
 kubernetes::Service BuildService(const JobIdentity& job);
 
 // Workers: at most one at a time is evicted for somebody's maintenance; each saves its work and is

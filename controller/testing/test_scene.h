@@ -64,6 +64,8 @@ class Scene {
     pod.ready = phase == PodPhase::kRunning;
     pod.created = now;
     if (phase != PodPhase::kPending) pod.ip = "127.1.0." + std::to_string(uids_);
+    if (!pod.ip.empty()) pod.ips = {pod.ip};
+    pod.host = pod.name;
     seen.pods.push_back(pod);
     return seen.pods.back();
   }

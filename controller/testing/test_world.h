@@ -55,8 +55,11 @@ class ApiServer final : public runtime::ForwardingKubeClient {
 
   // No pod is created while so many exist.
   void LimitPods(std::size_t most) { most_pods_ = most; }
-  // No pod is created while this is not OK: what its maker is told.
-  void RefusePods(absl::Status why) { refusal_ = std::move(why); }
+  // Nothing of this kind is created while this is not OK: what its maker is told.
+  void Refuse(const kube::ResourceKind& kind, absl::Status why) {
+    refusals_[kind.plural] = std::move(why);
+  }
+  void RefusePods(absl::Status why) { Refuse(kube::kPod, std::move(why)); }
   // The next lists of pods are from before any of them was made.
   void HidePods(int lists) { hidden_lists_ = lists; }
   // "create Pod" and the like; how often so far.
@@ -72,7 +75,7 @@ class ApiServer final : public runtime::ForwardingKubeClient {
  private:
   std::size_t most_pods_ = 1000;
   int hidden_lists_ = 0;
-  absl::Status refusal_;
+  std::map<std::string_view, absl::Status> refusals_;  // by kind
   std::map<std::string, int> writes_;
 };
 

@@ -141,6 +141,7 @@ Options ClusterOptions() {
   options.counts_interval = absl::Seconds(10);
   options.progress_jitter = absl::Seconds(2);
   options.budgets = true;
+  options.endpoints = true;
   options.avoid_nodes = true;
   options.create_width = 16;
   options.first_status_wait = absl::Seconds(10);
@@ -179,11 +180,11 @@ Decision Decide(const Observed& observed, const Options& options, absl::Time now
     if (!held) RunJob(pass);
   }
   AnswerTraceRequest(pass);
-  if (pass.Finished()) DropService(pass);
   ReleaseGoneNodes(pass);
   FindProblems(pass, held);
   SetConditions(pass, held);
   Supervise(pass);
+  PublishEndpoints(pass);
   DecideWrite(pass);
   pass.decision.at_rest = IsAtRest(pass);
   pass.decision.status = std::move(pass.status);

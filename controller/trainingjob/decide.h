@@ -26,12 +26,14 @@ struct Options {
   absl::Duration round_settle;     // a round of own containers that is over sooner never "ran"
   absl::Duration counts_interval;  // the same of writes that bring only counts of pods
   absl::Duration progress_jitter;  // added to it: up to so much, by job
-  absl::Duration halt_timeout = absl::Seconds(30);    // for a checkpoint before suspension
-  absl::Duration drain_timeout = absl::Seconds(60);   // for leaving a view
-  absl::Duration finish_timeout = absl::Seconds(10);  // for pods to exit after the job's end
-  absl::Duration problem_grace = absl::Seconds(2);    // before a pod that does not run is told of
-  absl::Duration stuck_grace = absl::Seconds(30);     // beyond a terminating pod's own grace
-  bool budgets = false;                               // jobs get a PodDisruptionBudget
+  absl::Duration halt_timeout = absl::Seconds(30);     // for a checkpoint before suspension
+  absl::Duration drain_timeout = absl::Seconds(60);    // for leaving a view
+  absl::Duration finish_timeout = absl::Seconds(10);   // for pods to exit after the job's end
+  absl::Duration problem_grace = absl::Seconds(2);     // before a pod that does not run is told of
+  absl::Duration stuck_grace = absl::Seconds(30);      // beyond a terminating pod's own grace
+  bool budgets = false;                                // jobs get a PodDisruptionBudget
+  bool endpoints = false;                              // their pods' names are published
+  absl::Duration endpoints_settle = absl::Seconds(1);  // so long for more pods to be told with it
   bool avoid_nodes = false;  // pods are kept away from nodes where others failed
   absl::Duration silent_node_avoidance = absl::Minutes(2);
   absl::Duration failing_node_avoidance = absl::Minutes(10);

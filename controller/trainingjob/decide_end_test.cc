@@ -304,63 +304,6 @@ const Case kEnd[] = {
        EXPECT_EQ(Count<DeletePod>(d), 0);
        EXPECT_TRUE(d.supervision->desired->finished());
      }},
-    {"ServiceStaysWhileAPodIsAlive",
-     [](Scene& s) {
-       s.Finished(true);
-       s.seen.has_service = true;
-       s.End("digits-worker-0", 0);
-       s.End("digits-worker-1", 0);
-     },
-     [](const Decision& d) { EXPECT_EQ(Count<DeleteService>(d), 0); }},
-    {"ServiceStaysWhileAPodIsBeingEnded",
-     [](Scene& s) {
-       s.Finished(true);
-       s.seen.has_service = true;
-       for (ObservedPod& pod : s.seen.pods) pod.phase = PodPhase::kSucceeded;
-       s.seen.pods.back().phase = PodPhase::kRunning;
-       s.seen.pods.back().terminating = true;
-     },
-     [](const Decision& d) { EXPECT_EQ(Count<DeleteService>(d), 0); }},
-    {"ServiceThatIsBeingDeletedIsNotDeletedAgain",
-     [](Scene& s) {
-       s.Finished(true);
-       s.seen.has_service = s.seen.service_leaving = true;
-       s.seen.pods.clear();
-     },
-     [](const Decision& d) { EXPECT_EQ(Count<DeleteService>(d), 0); }},
-    {"ServiceThatMayNotBeDeletedIsTriedAgainWithPatience",
-     [](Scene& s) {
-       s.Finished(true);
-       s.seen.has_service = true;
-       s.seen.pods.clear();
-       s.seen.refusal =
-           Refusal{.reason = kPodForbidden, .message = "no", .at = s.now, .attempts = 3};
-     },
-     [](const Decision& d) {
-       EXPECT_EQ(Count<DeleteService>(d), 0);
-       EXPECT_EQ(d.requeue_after, absl::Milliseconds(800));
-     }},
-    {"ServiceGoesWithTheLastPodThatWasAlive",
-     [](Scene& s) {
-       s.Finished(true);
-       s.seen.has_service = true;
-       for (ObservedPod& pod : s.seen.pods) pod.phase = PodPhase::kSucceeded;
-     },
-     [](const Decision& d) { EXPECT_EQ(Count<DeleteService>(d), 1); }},
-    {"ServiceOfSomebodyElseStays",
-     [](Scene& s) {
-       s.Finished(true);
-       s.seen.has_service = false;
-       s.seen.pods.clear();
-     },
-     [](const Decision& d) { EXPECT_EQ(Count<DeleteService>(d), 0); }},
-    {"ServiceOfASuspendedJobStays",
-     [](Scene& s) {
-       s.Suspended();
-       s.seen.has_service = true;
-       s.seen.pods.clear();
-     },
-     [](const Decision& d) { EXPECT_EQ(Count<DeleteService>(d), 0); }},
     {"FailureOfTrainingFailsTheJobAndEndsItsPods",
      [](Scene& s) {
        s.Training();

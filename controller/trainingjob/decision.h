@@ -22,7 +22,16 @@ namespace starling::trainingjob {
 
 struct CreateSecret {};
 struct CreateService {};
-struct DeleteService {};
+// A slice of the job's endpoints, new or in place of what it held.
+struct WriteSlice {
+  std::string name;
+  std::string uid;  // of the one that is there; empty: none is
+  std::vector<resources::PodEndpoint> endpoints;
+};
+struct DeleteSlice {
+  std::string name;
+  std::string uid;
+};
 struct CreateBudget {  // a PodDisruptionBudget
   resources::Role role;
 };
@@ -59,8 +68,8 @@ struct EmitEvent {
   std::string action;
   std::string note;
 };
-using Action = std::variant<CreateSecret, CreateService, DeleteService, CreateBudget, CreateConfig,
-                            CreatePod, DeletePod, DeleteJob, StoreTrace, EmitEvent>;
+using Action = std::variant<CreateSecret, CreateService, WriteSlice, DeleteSlice, CreateBudget,
+                            CreateConfig, CreatePod, DeletePod, DeleteJob, StoreTrace, EmitEvent>;
 
 // The coordinator to keep a stream to, and what to tell it.
 struct Supervision {
@@ -84,6 +93,7 @@ struct Decision {
   std::vector<std::string> surplus;                // UIDs of pods that are to leave
   std::vector<std::string> unheard;  // UIDs of pods that the coordinator has not heard of
   bool delayed = false;              // something is wanted, but its time has not come
+  bool endpoints_behind = false;     // they change, but not in this pass
   bool at_rest = false;              // nothing would be lost if the pods ended now
   absl::Duration requeue_after = absl::InfiniteDuration();
   std::vector<std::string> reasons;  // for the log: why, one sentence each

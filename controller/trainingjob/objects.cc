@@ -40,13 +40,4 @@ void EnsureObjects(Pass& pass) {
   for (Action& action : missing) pass.decision.actions.push_back(std::move(action));
 }
 
-void DropService(Pass& pass) {
-  const auto ended = [](const ObservedPod& pod) { return pod.Terminated(); };
-  if (!pass.observed.has_service || pass.observed.service_leaving) return;
-  if (!std::ranges::all_of(pass.observed.pods, ended)) return;
-  // Where the controller has no right to it, for instance.
-  if (pass.PutOff(RefusalDelay(pass))) return;
-  pass.decision.actions.push_back(DeleteService{});
-}
-
 }  // namespace starling::trainingjob

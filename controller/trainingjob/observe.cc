@@ -64,6 +64,15 @@ std::vector<ObservedConfig> ReadConfigs(const JobObjects& objects, const Reading
   return configs;
 }
 
+std::vector<ObservedSlice> ReadSlices(const JobObjects& objects, const std::string& job_uid) {
+  std::vector<ObservedSlice> slices;
+  for (const auto& slice : objects.slices) {
+    if (!IsOf(job_uid, slice.get()) || kube::IsBeingDeleted(*slice)) continue;
+    slices.push_back({kube::NameOf(*slice), kube::UidOf(*slice), resources::ReadSlice(*slice)});
+  }
+  return slices;
+}
+
 // Whether `known` is of this spec, and the status is all that there is to be read.
 bool ReadStatusAlone(const Json& object, const SpecReading* known, Observed& observed) {
   if (known == nullptr || known->uid != observed.job.uid ||
@@ -187,7 +196,8 @@ Reading Read(const JobObjects& objects, const resources::Platform& platform) {
   if (observed.spec_error.empty()) CheckSpec(job, platform, reading);
   observed.has_secret = HasSecret(objects, observed, platform);
   observed.has_service = IsOf(observed.job.uid, objects.service.get());
-  observed.service_leaving = observed.has_service && kube::IsBeingDeleted(*objects.service);
+  observed.service_selects = observed.has_service && !objects.service->spec().selector().empty();
+  observed.slices = ReadSlices(objects, observed.job.uid);
   observed.has_budget = IsOf(observed.job.uid, objects.budget.get());
   observed.checkpoint_durable = IsCheckpointDurable(observed.spec, platform);
   return reading;

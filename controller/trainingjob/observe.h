@@ -42,6 +42,7 @@ struct JobObjects {
   std::vector<std::shared_ptr<const kubernetes::ConfigMap>> configs;
   std::shared_ptr<const kubernetes::Secret> secret;
   std::shared_ptr<const kubernetes::Service> service;
+  std::vector<std::shared_ptr<const kubernetes::EndpointSlice>> slices;
   std::shared_ptr<const kubernetes::PodDisruptionBudget> budget;
 };
 

@@ -115,6 +115,17 @@ std::optional<PodProblem> ReadWaiting(const kubernetes::Pod& pod) {
   return std::nullopt;
 }
 
+// Where there is only the one field, as on one machine, it is that.
+std::vector<std::string> ReadAddresses(const kubernetes::Pod& pod) {
+  std::vector<std::string> addresses;
+  for (const kubernetes::PodIP& address : pod.status().pod_ips()) {
+    addresses.push_back(address.ip());
+  }
+  const std::string& first = pod.status().pod_ip();
+  if (addresses.empty() && !first.empty()) addresses.push_back(first);
+  return addresses;
+}
+
 std::int64_t ReadMemory(const kubernetes::Pod& pod) {
   for (const kubernetes::Container& container : pod.spec().containers()) {
     if (container.name() != resources::kContainer) continue;
@@ -176,6 +187,11 @@ std::optional<ObservedPod> ReadPod(const JobIdentity& job, const kubernetes::Pod
   seen.name = kube::NameOf(pod);
   seen.uid = kube::UidOf(pod);
   seen.ip = pod.status().pod_ip();
+  seen.ips = ReadAddresses(pod);
+  // What the cluster's DNS makes a name of: a template may place a pod under another service.
+  if (pod.spec().subdomain() == resources::ServiceName(job.name)) {
+    seen.host = pod.spec().hostname();
+  }
   seen.node = pod.spec().node_name();
   seen.role = *role;
   seen.phase = ReadPhase(pod.status().phase());

@@ -262,11 +262,15 @@ TEST(ReadJob, OnlyWhatBelongsToItIsThere) {
     stored.objects.service = std::make_shared<kubernetes::Service>(resources::BuildService(owner));
     stored.objects.budget = std::make_shared<kubernetes::PodDisruptionBudget>(
         resources::BuildBudget(owner, Role::kWorker));
+    stored.objects.slices = {std::make_shared<kubernetes::EndpointSlice>(resources::BuildSlice(
+        owner, "digits-ipv4-0", {{"digits-worker-0", "u", "h", "a", "10.0.0.1"}}))};
     const bool own = owner.uid == kIdentity.uid;
     const Observed seen = stored.See();
     EXPECT_EQ(seen.has_secret, own);
     EXPECT_EQ(seen.has_service, own);
     EXPECT_EQ(seen.has_budget, own);
+    EXPECT_EQ(seen.slices.size(), own ? 1U : 0U);
+    EXPECT_FALSE(seen.service_selects);
   }
   const Observed bare = Stored().See();
   EXPECT_FALSE(bare.has_secret || bare.has_service || bare.has_budget);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "controller/resources/endpoints.h"
 #include "controller/resources/names.h"
 #include "starling/v1alpha1/membership.pb.h"
 #include "starling/v1alpha1/training_job.pb.h"
@@ -61,7 +62,9 @@ inline constexpr std::string_view kAvoidAnnotation = "starling.dev/avoid";  // "
 struct ObservedPod {
   std::string name;
   std::string uid;
-  std::string ip;  // empty: never started
+  std::string ip;                // empty: never started
+  std::vector<std::string> ips;  // all of them, of both families where the cluster has both
+  std::string host;              // its name under the job's service; empty: its template took it
   Role role = Role::kWorker;
   std::int64_t index = 0;
   PodPhase phase = PodPhase::kPending;
@@ -104,6 +107,13 @@ struct ObservedLink {
 struct ObservedConfig {
   std::int64_t generation = 0;
   bool current = false;  // the job's spec differs from it only where a running job's may
+};
+
+// An EndpointSlice of the job's.
+struct ObservedSlice {
+  std::string name;
+  std::string uid;
+  std::vector<resources::PodEndpoint> endpoints;
 };
 
 // A node that a pod of the job is on.
@@ -150,7 +160,10 @@ struct Observed {
   std::vector<ObservedConfig> configs;
   bool has_secret = false;
   bool has_service = false;
-  bool service_leaving = false;    // it is being deleted
+  // Its service has a selector, as those of older controllers: its endpoints are Kubernetes' to
+  // tell.
+  bool service_selects = false;
+  std::vector<ObservedSlice> slices;
   bool has_budget = false;         // the workers' PodDisruptionBudget
   bool has_server_budget = false;  // the parameter servers'
   // By name; empty where nodes are not watched. A node that is not listed is not known to be gone.
@@ -164,6 +177,8 @@ struct Observed {
   std::optional<ObservedLink> second_link;
   // Remembered: `status` was decided by this process and is not written; nothing is.
   bool status_unwritten = false;
+  // Remembered: since when `slices` are not as they should be.
+  std::optional<absl::Time> endpoints_behind_since;
   // Remembered: since this process last wrote the status.
   absl::Duration since_status_write = absl::InfiniteDuration();
 };

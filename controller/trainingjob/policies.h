@@ -107,12 +107,12 @@ void FailByDeadline(Pass& pass);                  // deadline.cc
 // deadline.cc: seconds of activity up to now, suspension not counted.
 double ActiveSeconds(const Pass& pass);
 
-// clean_pod_policy.cc, objects.cc, ttl.cc: after the end.
+// endpoints.cc: pods' names and addresses. Comes after all other actions: where it is refused it
+// keeps none of them from being taken.
+void PublishEndpoints(Pass& pass);
+
+// clean_pod_policy.cc, ttl.cc: after the end.
 void CleanPods(Pass& pass);
-// Of a job whose pods have all ended nobody needs a name any more. A cluster looks through all
-// services of a namespace with each change of a pod in it, and ended jobs are kept for long. Comes
-// after all other actions: where it is refused it keeps none of them from being taken.
-void DropService(Pass& pass);
 void ExpireJob(Pass& pass);
 
 // suspend.cc: returns whether the job is held, that is, whether no pod may be made.

@@ -733,24 +733,6 @@ TEST_F(Reconciling, ASecretThatCameIntoThePlaceOfAnOldOneStays) {
   EXPECT_FALSE(Secret().is_null());
 }
 
-TEST_F(Reconciling, TheServiceOfAnEndedJobGoes) {
-  CreateContainerJob(1);
-  MustReconcile();
-  End("digits-worker-0", 0);
-  MustReconcile();
-  EXPECT_TRUE(Get(kube::kService, resources::ServiceName("digits")).is_null());
-}
-
-TEST_F(Reconciling, AServiceThatCameIntoThePlaceOfAnEndedJobsStays) {
-  CreateContainerJob(1);
-  MustReconcile();
-  End("digits-worker-0", 0);
-  const std::string name = resources::ServiceName("digits");
-  ReplaceBeforeDelete(kube::kService, name, Foreign(kube::kService, name));
-  MustReconcile();
-  EXPECT_FALSE(Get(kube::kService, name).is_null());
-}
-
 // A job that fails at once, and is deleted as soon as it has.
 class Expiring : public Reconciling {
  protected:

@@ -104,8 +104,11 @@ absl::StatusOr<ApiServer::Written> ApiServer::Write(const kube::ResourceKind& ki
                                                     const kube::ObjectKey& key,
                                                     std::string_view verb, const Call& call) {
   ++writes_[absl::StrCat(std::string(verb), " ", std::string(kind.kind))];
+  const auto refused = refusals_.find(kind.plural);
+  if (refused != refusals_.end() && verb == "create" && !refused->second.ok()) {
+    return refused->second;
+  }
   if (kind == kube::kPod && verb == "create") {
-    if (!refusal_.ok()) return refusal_;
     const auto pods = inner().List(kube::kPod, "", {});
     if (pods.ok() && pods->items.size() >= most_pods_) {
       return absl::ResourceExhaustedError(

@@ -95,6 +95,10 @@ absl::StatusOr<JobObjects> TrainingJobReconciler::List(const Key& key, Json& job
                                        client_, {key.ns, resources::SecretName(key.name)}));
   ASSIGN_OR_RETURN(objects.service, ReadIfThere<kubernetes::Service>(
                                         client_, {key.ns, resources::ServiceName(key.name)}));
+  if (options_.endpoints) {
+    ASSIGN_OR_RETURN(objects.slices,
+                     kube::ReadAll<kubernetes::EndpointSlice>(client_, key.ns, of_job));
+  }
   if (options_.budgets) {
     ASSIGN_OR_RETURN(objects.budget,
                      ReadIfThere<kubernetes::PodDisruptionBudget>(
@@ -133,6 +137,7 @@ void TrainingJobReconciler::Remember(const Key& key, Reading& reading) {
   observed.shutting_down = halt_;
   observed.since_status_write = clock_.Now() - memory.status_written;
   observed.refusal = memory.refusal;
+  observed.endpoints_behind_since = memory.endpoints_behind;
   if (memory.unwritten.has_value() && observed.status.conditions().empty()) {
     observed.status = memory.unwritten->status;
     observed.status_unwritten = true;
@@ -235,6 +240,12 @@ void TrainingJobReconciler::NoteDecision(const Key& key, const Decision& decisio
     }
     known = std::move(now);
   };
+  std::optional<absl::Time>& behind = memory_[key].endpoints_behind;
+  if (!decision.endpoints_behind) {
+    behind.reset();
+  } else if (!behind.has_value()) {
+    behind = clock_.WallNow();
+  }
   note(memory_[key].surplus, decision.surplus);
   note(memory_[key].unheard, decision.unheard);
 }
@@ -322,10 +333,29 @@ absl::Status TrainingJobReconciler::Create(const kube::Message& object) {
 }
 
 absl::Status TrainingJobReconciler::Remove(const kube::Message& object) {
+  return Remove(kube::KindOf(object), kube::KeyOf(object), kube::UidOf(object));
+}
+
+absl::Status TrainingJobReconciler::Remove(const kube::ResourceKind& kind,
+                                           const kube::ObjectKey& key, const std::string& uid) {
   kube::DeleteOptions options;
-  options.uid = kube::UidOf(object);
-  return IgnoreGone(
-      client_.DeleteMessage(kube::KindOf(object), kube::KeyOf(object), options).status());
+  options.uid = uid;
+  return IgnoreGone(client_.DeleteMessage(kind, key, options).status());
+}
+
+absl::Status TrainingJobReconciler::Write(const JobIdentity& job, const WriteSlice& slice) {
+  absl::Status written;
+  if (slice.uid.empty()) {
+    written = Create(resources::BuildSlice(job, slice.name, slice.endpoints));
+  } else {
+    const Json patch = resources::SlicePatch(slice.uid, job.ns, slice.endpoints);
+    written = IgnoreGone(client_.Patch(kube::kEndpointSlice, {job.ns, slice.name}, patch).status());
+  }
+  if (!absl::IsInvalidArgument(written)) return written;
+  // An address that is of no use to others, such as a loopback's. The job's spec is not to blame.
+  log::Warning("names of pods are not published, and it is tried again",
+               {{"job", job.name}, {"why", std::string(written.message())}});
+  return absl::OkStatus();
 }
 
 absl::Status TrainingJobReconciler::CreatePodFrom(const Json& pod) {
@@ -413,7 +443,10 @@ absl::Status TrainingJobReconciler::Act(const JobObjects& objects, const Reading
   if (std::holds_alternative<CreateService>(action)) {
     return Create(resources::BuildService(job));
   }
-  if (std::holds_alternative<DeleteService>(action)) return Remove(*objects.service);
+  if (const auto* slice = std::get_if<WriteSlice>(&action)) return Write(job, *slice);
+  if (const auto* slice = std::get_if<DeleteSlice>(&action)) {
+    return Remove(kube::kEndpointSlice, {job.ns, slice->name}, slice->uid);
+  }
   if (const auto* budget = std::get_if<CreateBudget>(&action)) {
     return Create(resources::BuildBudget(job, budget->role));
   }

@@ -78,6 +78,7 @@ class TrainingJobReconciler final : public runtime::Reconciler {
     std::map<std::string, absl::Time> unheard;  // the same
     std::optional<Refusal> refusal;
     std::optional<UnwrittenStatus> unwritten;
+    std::optional<absl::Time> endpoints_behind;  // since when
     absl::Time status_written = absl::InfinitePast();
     bool at_rest = false;
     std::string rejected;  // why the API server refuses its pods
@@ -97,6 +98,9 @@ class TrainingJobReconciler final : public runtime::Reconciler {
   absl::Status Act(const JobObjects& objects, const Reading& reading, const Action& action);
   absl::Status Create(const kube::Message& object);
   absl::Status Remove(const kube::Message& object);  // it alone, not another one of its name
+  absl::Status Remove(const kube::ResourceKind& kind, const kube::ObjectKey& key,
+                      const std::string& uid);
+  absl::Status Write(const resources::JobIdentity& job, const WriteSlice& slice);
   absl::Status CreatePodFrom(const kube::Json& pod);
   void Store(const JobObjects& objects, const resources::JobIdentity& job, const StoreTrace& trace);
   // The object is ours, after all: seen late, or made by a write whose result was lost.

@@ -284,8 +284,10 @@ TEST(ClusterLife, CostsFewWrites) {
   ASSERT_EQ(world.State(), "Succeeded") << world.Summary();
 
   const std::map<std::string, int> expected = {
-      {"create Pod", 3},     {"create Secret", 1},    {"create Service", 1},
-      {"delete Service", 1}, {"create ConfigMap", 1}, {"create PodDisruptionBudget", 1}};
+      {"create Pod", 3},          {"create Secret", 1},
+      {"create Service", 1},      {"create EndpointSlice", 1},
+      {"patch EndpointSlice", 0}, {"delete EndpointSlice", 1},
+      {"create ConfigMap", 1},    {"create PodDisruptionBudget", 1}};
   for (const auto& [what, most] : expected) {
     const auto found = world.server().writes().find(what);
     EXPECT_EQ(found == world.server().writes().end() ? 0 : found->second, most) << what;

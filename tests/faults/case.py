@@ -25,12 +25,13 @@ from proxy import Proxy  # noqa: E402  pylint: disable=wrong-import-position
 
 JOBS = "/apis/starling.dev/v1alpha1/namespaces/default/trainingjobs"
 PODS = "/api/v1/namespaces/default/pods"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 MERGE = "application/merge-patch+json"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/starling-system/leases/starling-controller"
 FAST_LEASE = ("--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s",
               "--leader-elect-retry-period=500ms")
 OWNED = {"pods": "/api/v1", "secrets": "/api/v1", "configmaps": "/api/v1", "services": "/api/v1",
-         "poddisruptionbudgets": "/apis/policy/v1"}
+         "endpointslices": "/apis/discovery.k8s.io/v1", "poddisruptionbudgets": "/apis/policy/v1"}
 
 
 class Controller:
@@ -99,7 +100,7 @@ class Kubelet(threading.Thread):
         else:
             return
         self.api.call("PATCH", f"{PODS}/{name}/status", {"status": {
-            "phase": phase, "podIP": "127.9.0.1",
+            "phase": phase, "podIP": "100::1",  # of the prefix where nobody answers
             "conditions": [{"type": "Ready", "status": "True"}],
             "containerStatuses": [{"name": "trainer", "image": "x", "imageID": "", "ready": True,
                                    "restartCount": 0, "state": state}]}}, MERGE)

@@ -69,8 +69,9 @@ class Crash(FaultsCase):
         self.patch("own", {"runPolicy": {"suspend": False}})
         self.reach(moments, {"own": 3, "digits": 4}, ["Running", None])
         self.kubelet.finishing.add("own")
-        self.wait(lambda: self.state("own") == "Succeeded" and "services/own" not in self.owned(),
-                  "the job ends, and its service with it")
+        self.wait(lambda: self.state("own") == "Succeeded" and
+                  not any(name.startswith("endpointslices/own-") for name in self.owned()),
+                  "the job ends, and its pods' names with it")
         self.kubelet.finishing.clear()
         moments.append((sorted(self.owned()), self.reason("own", "Succeeded"), self.told("own")))
         for name in ("own", "digits"):
@@ -83,13 +84,20 @@ class Crash(FaultsCase):
         return moments, killer.kills, len([s for s in controller.proxy.seen if s.of_a_job and s.status])
 
     def reach(self, moments, counts, states):
-        """Waits until there are so many pods of each job, and keeps how things stand."""
+        """Waits until there are so many pods of each job, and as many names, and keeps how things stand."""
         def there():
-            return (all(len(self.pods(name)) == count for name, count in counts.items())
+            return (all(len(self.pods(name)) == count == self.names_of(name)
+                        for name, count in counts.items())
                     and states[0] == self.state("own"))
         self.wait(there, f"pods {counts}, states {states}")
         moments.append(([name for name in sorted(self.owned()) if "configmaps" not in name
                          and "pods/" not in name], sorted(self.pods()), self.state("own")))
+
+    def names_of(self, job):
+        """How many of its pods can be found by their names."""
+        slices = self.api.call("GET", case.SLICES)["items"]
+        return sum(len(item["endpoints"]) for item in slices
+                   if item["metadata"]["labels"].get("starling.dev/job") == job)
 
     def told(self, name):
         status = self.api.find(f"{case.JOBS}/{name}")["status"]

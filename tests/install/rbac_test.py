@@ -29,6 +29,8 @@ FINALIZERS = ("starling.dev", "trainingjobs/finalizers", "update")
 # Verbs that this run cannot bring about, each with what would use it.
 NOT_DRIVEN = {
     FINALIZERS: "asked by admission where owner references are enforced; no request of its own",
+    ("discovery.k8s.io", "endpointslices/restricted", "create"):
+        "asked by admission where endpoints are restricted; no request of its own",
     ("", "configmaps", "delete"):
         "a timeline replaces the one before it; no coordinator runs here that would record one",
     # Nothing routes the webhook's Service here; webhook_test.py makes jobs that name templates.
@@ -144,6 +146,7 @@ class Rights(unittest.TestCase):
         k.create(k.digits(replicaSpecs={"worker": {"replicas": 3}}))
         k.eventually(lambda: k.exists("pod", "digits-worker-2"), "the job has its pods")
         cls.take_names()
+        cls.publish_names()
         cls.resize_gang("scheduling.x-k8s.io")
         cls.queue()
         ended = k.container("ended", runPolicy={"ttlSecondsAfterFinished": 0})
@@ -266,10 +269,32 @@ class Rights(unittest.TestCase):
                 ("b", "v1", "Secret", "-secret", {}),
                 ("c", "v1", "Service", "", {"spec": {"clusterIP": "None"}}),
                 ("d", "v1", "Pod", "-coordinator-0", {"spec": pod}),
-                ("e", "policy/v1", "PodDisruptionBudget", "", {"spec": budget})):
+                ("e", "policy/v1", "PodDisruptionBudget", "", {"spec": budget}),
+                ("named", "discovery.k8s.io/v1", "EndpointSlice", "-ipv6-0",
+                 {"addressType": "IPv6", "endpoints": []})):
             k.create({"apiVersion": version, "kind": kind,
                       "metadata": {"namespace": "default", "name": job + suffix}, **rest})
             k.create(k.digits(job))
+
+    @classmethod
+    def publish_names(cls):
+        """Pods of which one has an address after the other, of the prefix where nobody answers."""
+        def run(pod, address):
+            k.eventually(lambda: k.exists("pod", pod), f"{pod} is made")
+            k.kubectl("patch", "pod", pod, "--subresource=status", "--type=merge", "-p", json.dumps(
+                {"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}}))
+
+        def hosts():
+            slices = [s for s in k.get("endpointslices")["items"]
+                      if s["metadata"]["name"] == "digits-ipv6-0"]
+            return [e["hostname"] for s in slices for e in s["endpoints"]]
+        pods = ["digits-coordinator-0", "digits-worker-0", "digits-worker-1"]
+        for at, pod in enumerate(pods):
+            run(pod, f"100::{at + 1}")
+            k.eventually(lambda: hosts() == pods[:at + 1], f"{pod} has its name")
+        run("named-coordinator-0", "100::9")
+        k.eventually(lambda: "named-ipv6-0" in json.dumps(k.get("tj", "named").get("status", {})),
+                     "the job says whose the name is")
 
     @classmethod
     def read_audit(cls):
@@ -291,7 +316,7 @@ class Rights(unittest.TestCase):
         theirs = k.get("tj", "theirs", "-n", ELSEWHERE)
         self.assertNotIn("status", theirs)
         self.assertEqual(1, theirs["metadata"]["generation"])
-        for kind in ("pods", "secrets", "services", "configmaps", "events", "pdb"):
+        for kind in ("pods", "secrets", "services", "endpointslices", "configmaps", "events", "pdb"):
             names = [item["metadata"]["name"] for item in k.get(kind, "-n", ELSEWHERE)["items"]]
             self.assertEqual([name for name in names if name.startswith("theirs")], [], kind)
         # Kinds of the whole cluster have none.

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the job's pods are, for those who look them up by name.
+//
+// Pods of a job come and end one after the other, and each change is a write that all of the
+// cluster's DNS servers hear of. So changes are gathered for a second, except three: what completes
+// the names of all pods, for others wait for them; that none is left; and that a pod is gone, for
+// the next one of its name must not be taken for it.
+#include <algorithm>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "controller/trainingjob/policies.h"
+
+namespace starling::trainingjob {
+namespace {
+
+using resources::PodEndpoint;
+using resources::PodEndpoints;
+
+PodEndpoints WantedEndpoints(const Pass& pass) {
+  PodEndpoints wanted;
+  for (const ObservedPod& pod : pass.observed.pods) {
+    if (pod.Terminated()) continue;
+    for (const std::string& address : pod.ips) {
+      resources::AddEndpoint(
+          pass.observed.job, pod.index,
+          {.pod = pod.name, .uid = pod.uid, .host = pod.host, .node = pod.node, .address = address},
+          wanted);
+    }
+  }
+  for (auto& [name, endpoints] : wanted) std::ranges::sort(endpoints);
+  for (auto& [name, endpoints] : wanted) std::ranges::sort(endpoints);
+  return wanted;
+}
+
+// What makes the slices as wanted.
+std::vector<Action> Changes(const PodEndpoints& wanted, const std::vector<ObservedSlice>& there) {
+  std::vector<Action> changes;
+  for (const auto& [name, endpoints] : wanted) {
+    const auto slice = std::ranges::find(there, name, &ObservedSlice::name);
+    if (slice == there.end()) {
+      changes.push_back(WriteSlice{name, "", endpoints});
+    } else if (slice->endpoints != endpoints) {
+      changes.push_back(WriteSlice{name, slice->uid, endpoints});
+    }
+  }
+  for (const ObservedSlice& slice : there) {
+    if (!wanted.contains(slice.name)) changes.push_back(DeleteSlice{slice.name, slice.uid});
+  }
+  return changes;
+}
+
+bool IsUrgent(const Observed& seen, const PodEndpoints& wanted) {
+  std::set<PodEndpoint> told;
+  for (const ObservedSlice& slice : seen.slices) {
+    told.insert(slice.endpoints.begin(), slice.endpoints.end());
+  }
+  std::set<std::string_view> pods;
+  bool all_have_addresses = true;
+  for (const ObservedPod& pod : seen.pods) {
+    pods.insert(pod.uid);
+    if (!pod.Terminated() && pod.ips.empty()) all_have_addresses = false;
+  }
+  const bool one_is_gone = std::ranges::any_of(
+      told, [&pods](const PodEndpoint& endpoint) { return !pods.contains(endpoint.uid); });
+  const bool one_is_new = std::ranges::any_of(wanted, [&told](const auto& slice) {
+    return !std::ranges::all_of(
+        slice.second, [&told](const PodEndpoint& endpoint) { return told.contains(endpoint); });
+  });
+  return wanted.empty() || one_is_gone || (one_is_new && all_have_addresses);
+}
+
+}  // namespace
+
+void PublishEndpoints(Pass& pass) {
+  const Observed& seen = pass.observed;
+  if (!pass.options.endpoints || !seen.has_service || seen.service_selects) return;
+  const PodEndpoints wanted = WantedEndpoints(pass);
+  std::vector<Action> changes = Changes(wanted, seen.slices);
+  if (changes.empty()) return;
+  const absl::Duration left =
+      seen.endpoints_behind_since.value_or(pass.now) + pass.options.endpoints_settle - pass.now;
+  pass.decision.endpoints_behind = true;
+  if (!IsUrgent(seen, wanted) && pass.PutOff(left)) return;
+  if (pass.PutOff(RefusalDelay(pass))) return;
+  pass.decision.endpoints_behind = false;
+  for (Action& change : changes) pass.decision.actions.push_back(std::move(change));
+}
+
+}  // namespace starling::trainingjob
