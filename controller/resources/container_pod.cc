@@ -156,9 +156,9 @@ void DropVolumes(Json& spec, Json& trainer, bool job_folder) {
 }
 
 // What our own roles need and a stranger's image does not. Which user it runs as, whether it writes
-// to its own files, and the group of its volumes are the image's and the template's business. Where
-// the pods go is the scheduler's: it spreads the pods of a service by itself. And what the API
-// server adds where nothing is said is not said.
+// to its own files, and the group of its volumes are the image's and the template's business. The
+// pods are not spread over nodes: a round ends with any one of them, so each node more would be one
+// more that can end it. And what the API server adds where nothing is said is not said.
 void DropOurs(Json& spec, Json& trainer, const Platform& platform, bool job_folder) {
   DropVolumes(spec, trainer, job_folder);
   for (const char* field :

@@ -55,11 +55,9 @@ class ApiServer final : public runtime::ForwardingKubeClient {
 
   // No pod is created while so many exist.
   void LimitPods(std::size_t most) { most_pods_ = most; }
-  // Nothing of this kind is created while this is not OK: what its maker is told.
-  void Refuse(const kube::ResourceKind& kind, absl::Status why) {
-    refusals_[kind.plural] = std::move(why);
-  }
-  void RefusePods(absl::Status why) { Refuse(kube::kPod, std::move(why)); }
+  // Writes like "delete Pod" are not made while this is not OK: what who tries is told.
+  void Refuse(const std::string& write, absl::Status why) { refusals_[write] = std::move(why); }
+  void RefusePods(absl::Status why) { Refuse("create Pod", std::move(why)); }
   // The next lists of pods are from before any of them was made.
   void HidePods(int lists) { hidden_lists_ = lists; }
   // "create Pod" and the like; how often so far.
@@ -75,7 +73,7 @@ class ApiServer final : public runtime::ForwardingKubeClient {
  private:
   std::size_t most_pods_ = 1000;
   int hidden_lists_ = 0;
-  std::map<std::string_view, absl::Status> refusals_;  // by kind
+  std::map<std::string, absl::Status> refusals_;
   std::map<std::string, int> writes_;
 };
 

@@ -61,10 +61,12 @@ absl::Duration RestartDelay(const Pass& pass) {
   return std::clamp(left, absl::ZeroDuration(), delay);
 }
 
+absl::Duration RetryDelay(int attempts) { return Grow(kFirstRetry, attempts - 1, kLongestRetry); }
+
 absl::Duration RefusalDelay(const Pass& pass) {
   const std::optional<Refusal>& refusal = pass.observed.refusal;
   if (!refusal.has_value()) return absl::ZeroDuration();
-  const absl::Duration delay = Grow(kFirstRetry, refusal->attempts - 1, kLongestRetry);
+  const absl::Duration delay = RetryDelay(refusal->attempts);
   return std::clamp(refusal->at + delay - pass.now, absl::ZeroDuration(), delay);
 }
 

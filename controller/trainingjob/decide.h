@@ -53,6 +53,9 @@ inline constexpr std::string_view kManager = "starling.dev/controller";
 // For a real cluster, whose API server is not a metrics store and whose nodes may fail one by one.
 Options ClusterOptions();
 
+// So long after the last of so many refusals in a row the API server is asked again.
+absl::Duration RetryDelay(int attempts);
+
 Decision Decide(const Observed& observed, const Options& options, absl::Time now);
 
 }  // namespace starling::trainingjob

@@ -132,18 +132,19 @@ TEST_F(Publishing, ANameThatIsTakenIsToldAndKeepsNobodyFromTraining) {
 
 // A loopback's address, for instance: the pods are as they should be, and so is the spec.
 TEST_F(Publishing, AnAddressThatTheServerDoesNotTakeFailsNoJob) {
-  server_.Refuse(kube::kEndpointSlice, absl::InvalidArgumentError("must not be in the loopback"));
+  server_.Refuse("create EndpointSlice", absl::InvalidArgumentError("must not be in the loopback"));
   RunJob(1);
   MustReconcile();
   EXPECT_EQ(State(), "Running");
   EXPECT_EQ(ReasonOf("Degraded"), "");
-  server_.Refuse(kube::kEndpointSlice, absl::OkStatus());
+  server_.Refuse("create EndpointSlice", absl::OkStatus());
   MustReconcile();
   EXPECT_EQ(Hosts(), std::vector<std::string>{"digits-worker-0"});
 }
 
 TEST_F(Publishing, AMissingRightIsToldAndAskedForWithPatience) {
-  server_.Refuse(kube::kEndpointSlice, absl::PermissionDeniedError("endpointslices is forbidden"));
+  server_.Refuse("create EndpointSlice",
+                 absl::PermissionDeniedError("endpointslices is forbidden"));
   RunJob(1);
   for (int i = 0; i < 20; ++i) MustReconcile();
   EXPECT_EQ(ReasonOf("Degraded"), "PodForbidden");

@@ -494,14 +494,35 @@ TEST_F(Reconciling, ARefusalIsToldAtOnceAndForgottenWhenItIsOver) {
 TEST_F(Reconciling, TheSameRefusalAgainIsAnsweredWithMorePatienceAndAnotherIsNot) {
   server_.RefusePods(absl::PermissionDeniedError("violates PodSecurity"));
   CreateJob(1);
+  EXPECT_EQ(Reconcile()->requeue_after, kAtOnce);
   for (const int patience : {200, 400, 800}) {
-    EXPECT_EQ(Reconcile()->requeue_after, kAtOnce);
     EXPECT_EQ(Reconcile()->requeue_after, absl::Milliseconds(patience));
     clock_.Advance(absl::Milliseconds(patience));
   }
   server_.RefusePods(absl::ResourceExhaustedError("exceeded quota: team"));
   EXPECT_EQ(Reconcile()->requeue_after, kAtOnce);
   EXPECT_EQ(Reconcile()->requeue_after, absl::Milliseconds(200));
+}
+
+// Where the right is missing, for instance.
+TEST_F(Reconciling, ADeletionThatIsRefusedIsTriedAgainWithPatience) {
+  server_.Refuse("delete Pod", absl::PermissionDeniedError("pods is forbidden"));
+  CreateJob(1);
+  MustReconcile();
+  End("digits-worker-0", 1);
+  EXPECT_EQ(Reconcile()->requeue_after, kAtOnce);
+  absl::Duration patience;
+  for (int i = 0; i < 5; ++i) {
+    patience = Reconcile()->requeue_after;
+    EXPECT_GE(patience, absl::Milliseconds(200));
+    clock_.Advance(patience);
+  }
+  EXPECT_GE(patience, absl::Seconds(1)) << "and grows";
+  EXPECT_EQ(ReasonOf("Degraded"), "PodForbidden");
+  server_.Refuse("delete Pod", absl::OkStatus());
+  const std::string first = UidOf("digits-worker-0");
+  MustReconcile();
+  EXPECT_NE(UidOf("digits-worker-0"), first);
 }
 
 TEST_F(Reconciling, ANameThatStaysTakenIsToldAndNoFailure) {

@@ -103,11 +103,10 @@ absl::StatusOr<kube::ObjectList> ApiServer::List(const kube::ResourceKind& kind,
 absl::StatusOr<ApiServer::Written> ApiServer::Write(const kube::ResourceKind& kind,
                                                     const kube::ObjectKey& key,
                                                     std::string_view verb, const Call& call) {
-  ++writes_[absl::StrCat(std::string(verb), " ", std::string(kind.kind))];
-  const auto refused = refusals_.find(kind.plural);
-  if (refused != refusals_.end() && verb == "create" && !refused->second.ok()) {
-    return refused->second;
-  }
+  const std::string write = absl::StrCat(std::string(verb), " ", std::string(kind.kind));
+  ++writes_[write];
+  const auto refused = refusals_.find(write);
+  if (refused != refusals_.end() && !refused->second.ok()) return refused->second;
   if (kind == kube::kPod && verb == "create") {
     const auto pods = inner().List(kube::kPod, "", {});
     if (pods.ok() && pods->items.size() >= most_pods_) {

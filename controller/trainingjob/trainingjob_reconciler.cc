@@ -321,8 +321,10 @@ absl::StatusOr<absl::Duration> TrainingJobReconciler::TakeRefusal(const Key& key
     return kAtOnce;
   }
   const bool again = memory.refusal.has_value() && memory.refusal->reason == reason;
-  memory.refusal = {reason, why, clock_.WallNow(), again ? memory.refusal->attempts + 1 : 1};
-  return kAtOnce;
+  const int attempts = again ? memory.refusal->attempts + 1 : 1;
+  memory.refusal = {reason, why, clock_.WallNow(), attempts};
+  // A refusal that is known by now is not told anew; and not every action asks for patience itself.
+  return again ? RetryDelay(attempts) : kAtOnce;
 }
 
 absl::Status TrainingJobReconciler::Create(const kube::Message& object) {
