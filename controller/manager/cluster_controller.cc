@@ -24,6 +24,7 @@
 #include "controller/manager/lease.h"
 #include "controller/manager/telemetry.h"
 #include "controller/resources/credentials.h"
+#include "controller/resources/endpoints.h"
 #include "controller/resources/names.h"
 #include "controller/runtime/cached_kube_client.h"
 #include "controller/runtime/fenced_kube_client.h"
@@ -84,6 +85,11 @@ runtime::MessageInformerOptions Owned(const kube::ResourceKind& kind, const std:
     options.news = runtime::NewsOfPod;
   } else {
     options.rest = kLongRest;
+  }
+  if (kind == kube::kEndpointSlice) {
+    // Not those that Kubernetes itself keeps for a job of an older controller.
+    absl::StrAppend(&options.selection.labels, ",", std::string(resources::kSliceManagerLabel), "=",
+                    std::string(resources::kSliceManager));
   }
   return options;
 }

@@ -50,7 +50,7 @@ kubernetes::EndpointSlice BuildSlice(const JobIdentity& job, std::string_view na
   labels["kubernetes.io/service-name"] = ServiceName(job.name);
   // Kubernetes' own controllers leave alone what somebody else manages, and a node's proxy does not
   // even read what is headless.
-  labels["endpointslice.kubernetes.io/managed-by"] = "controller.starling.dev";
+  labels[Text(kSliceManagerLabel)] = Text(kSliceManager);
   labels["service.kubernetes.io/headless"] = "";
   slice.set_address_type(IsIpv6(endpoints.front().address) ? "IPv6" : "IPv4");
   kubernetes::EndpointPort& port = *slice.add_ports();

@@ -29,6 +29,10 @@ namespace starling::resources {
 
 using Json = nlohmann::json;
 
+// The label of those that Starling manages, and its value.
+inline constexpr std::string_view kSliceManagerLabel = "endpointslice.kubernetes.io/managed-by";
+inline constexpr std::string_view kSliceManager = "controller.starling.dev";
+
 // One address of one pod.
 struct PodEndpoint {
   std::string pod;

@@ -46,7 +46,7 @@ kubernetes::Service BuildService(const JobIdentity& job) {
   *service.mutable_metadata() = Owned(job, ServiceName(job.name));
   kubernetes::ServiceSpec& spec = *service.mutable_spec();
   spec.set_cluster_ip("None");
-  // Pods' addresses are of one family or of both: as many as the cluster has are told.
+  // Names lead to addresses of one family or of both, as the pods have them.
   spec.set_ip_family_policy("PreferDualStack");
   spec.set_publish_not_ready_addresses(true);
   kubernetes::ServicePort& port = *spec.add_ports();

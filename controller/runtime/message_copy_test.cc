@@ -54,6 +54,7 @@ TEST(NewsOfPod, IsWhatADecisionMayHangOn) {
       {"/status/phase", "Running"},
       {"/status/reason", "Evicted"},
       {"/status/podIP", "10.0.0.1"},
+      {"/status/podIPs", Json::array({{{"ip", "fd00::1"}}})},
       {"/status/conditions", condition("Ready", "True")},
       {"/status/conditions", condition("PodScheduled", "False")},
       {"/status/conditions", condition("DisruptionTarget", "True")},

@@ -63,11 +63,14 @@ absl::Duration RestartDelay(const Pass& pass) {
 
 absl::Duration RetryDelay(int attempts) { return Grow(kFirstRetry, attempts - 1, kLongestRetry); }
 
-absl::Duration RefusalDelay(const Pass& pass) {
-  const std::optional<Refusal>& refusal = pass.observed.refusal;
+absl::Duration RefusalDelay(const std::optional<Refusal>& refusal, absl::Time now) {
   if (!refusal.has_value()) return absl::ZeroDuration();
   const absl::Duration delay = RetryDelay(refusal->attempts);
-  return std::clamp(refusal->at + delay - pass.now, absl::ZeroDuration(), delay);
+  return std::clamp(refusal->at + delay - now, absl::ZeroDuration(), delay);
+}
+
+absl::Duration RefusalDelay(const Pass& pass) {
+  return RefusalDelay(pass.observed.refusal, pass.now);
 }
 
 }  // namespace starling::trainingjob

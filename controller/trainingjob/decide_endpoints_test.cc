@@ -16,25 +16,28 @@ using Hosts = std::vector<std::string>;
 // What is written: "name uid: hosts", and "-name uid" for what is removed.
 Hosts Told(const Decision& d) {
   Hosts told;
-  for (const Action& action : d.actions) {
-    if (const auto* slice = std::get_if<WriteSlice>(&action)) {
-      std::string text = slice->name + " " + slice->uid + ":";
-      for (const PodEndpoint& endpoint : slice->endpoints) text += " " + endpoint.host;
-      told.push_back(text);
-    } else if (const auto* gone = std::get_if<DeleteSlice>(&action)) {
-      told.push_back("-" + gone->name + " " + gone->uid);
+  for (const SliceChange& slice : d.slices) {
+    if (slice.endpoints.empty()) {
+      told.push_back("-" + slice.name + " " + slice.uid);
+      continue;
     }
+    std::string text = slice.name + " " + slice.uid + ":";
+    for (const PodEndpoint& endpoint : slice.endpoints) text += " " + endpoint.host;
+    told.push_back(text);
   }
   return told;
 }
 
 // All that is wanted now has been written.
 void Publish(Scene& s) {
-  for (const Action& action : s.Do().actions) {
-    const auto* slice = std::get_if<WriteSlice>(&action);
-    if (slice != nullptr) s.seen.slices.push_back({slice->name, "its-uid", slice->endpoints});
+  for (const SliceChange& slice : s.Do().slices) {
+    s.seen.slices.push_back({slice.name, "its-uid", true, slice.endpoints});
   }
   ASSERT_FALSE(s.seen.slices.empty());
+}
+
+PodEndpoint Endpoint() {
+  return {"digits-worker-0", "another", "digits-worker-0", "a", "127.1.0.9"};
 }
 
 void Drop(Scene& s, std::string_view pod) {
@@ -56,7 +59,7 @@ const Case kEndpoints[] = {
     {"WhenAllPodsHaveAddressesTheirNamesAreToldImmediately", [](Scene&) {},
      [](const Decision& d) {
        EXPECT_EQ(Told(d), Hosts{"digits-ipv4-0 : " + kAll});
-       const auto& slice = std::get<WriteSlice>(d.actions.back());
+       const SliceChange& slice = d.slices.front();
        EXPECT_EQ(slice.endpoints[1], (PodEndpoint{.pod = "digits-worker-0",
                                                   .uid = "digits-worker-0-uid2",
                                                   .host = "digits-worker-0",
@@ -92,7 +95,7 @@ const Case kEndpoints[] = {
      [](const Decision& d) {
        EXPECT_EQ(Told(d), Hosts{});
        EXPECT_TRUE(d.endpoints_behind);
-       EXPECT_TRUE(d.delayed) << "what was refused before is not forgotten meanwhile";
+       EXPECT_FALSE(d.delayed) << "what was refused of other things is not remembered for it";
        EXPECT_LE(d.requeue_after, absl::Seconds(1));
      }},
     {"WhileTheyWaitOnlyTheRestOfTheSecondIsLeft",
@@ -178,14 +181,49 @@ const Case kEndpoints[] = {
      [](const Decision& d) { EXPECT_EQ(Told(d), Hosts{"-digits-ipv4-1 its-uid"}); }},
     {"WhatIsRefusedIsTriedAgainWithPatience",
      [](Scene& s) {
-       s.seen.refusal =
-           Refusal{.reason = kPodForbidden, .message = "no", .at = s.now, .attempts = 3};
+       s.seen.slices_refused =
+           Refusal{.reason = kNamesUnpublished, .message = "no", .at = s.now, .attempts = 3};
      },
      [](const Decision& d) {
        EXPECT_EQ(Told(d), Hosts{});
-       EXPECT_TRUE(d.delayed);
+       EXPECT_TRUE(d.endpoints_behind);
        EXPECT_EQ(d.requeue_after, absl::Milliseconds(800));
+       EXPECT_EQ(ReasonOf(d, "Degraded"), kNamesUnpublished);
      }},
+    {"WhatIsRefusedOfPodsKeepsNoNameBack",
+     [](Scene& s) {
+       s.seen.refusal =
+           Refusal{.reason = kQuotaExceeded, .message = "no", .at = s.now, .attempts = 9};
+     },
+     [](const Decision& d) { EXPECT_EQ(Told(d).size(), 1U); }},
+    {"NamesThatAreRefusedKeepNoPodBack",
+     [](Scene& s) {
+       s.seen.slices_refused =
+           Refusal{.reason = kNamesUnpublished, .message = "no", .at = s.now, .attempts = 9};
+       s.worker().set_replicas(3);
+     },
+     [](const Decision& d) { EXPECT_NE(Creation(d, Role::kWorker, 2), nullptr); }},
+    {"SlicesOfAnEarlierJobOfTheNameGoFirst",
+     [](Scene& s) {
+       s.seen.slices = {{"digits-ipv4-0", "former", false, {Endpoint()}},
+                        {"digits-ipv4-7", "former too", false, {}}};
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(Told(d), (Hosts{"-digits-ipv4-0 former", "-digits-ipv4-7 former too",
+                                 "digits-ipv4-0 : " + kAll}));
+     }},
+    {"SlicesOfAnEarlierJobDoNotWaitForPods",
+     [](Scene& s) {
+       for (ObservedPod& pod : s.seen.pods) pod.ips.clear();
+       s.seen.slices = {{"digits-ipv4-0", "former", false, {Endpoint()}}};
+     },
+     [](const Decision& d) { EXPECT_EQ(Told(d), Hosts{"-digits-ipv4-0 former"}); }},
+    {"AClockThatIsSetBackHoldsNothingUpForLonger",
+     [](Scene& s) {
+       s.Pod("digits-worker-1").ips.clear();
+       s.seen.endpoints_behind_since = s.now + absl::Hours(1);
+     },
+     [](const Decision& d) { EXPECT_LE(d.requeue_after, absl::Seconds(1)); }},
 };
 
 INSTANTIATE_TEST_SUITE_P(Endpoints, DecideEndpoints, testing::ValuesIn(kEndpoints), NameOf);

@@ -2,9 +2,9 @@
 // What is to be done about a job: its new status, actions on objects, messages to its coordinator.
 //
 // The order is part of the contract: the status is written first, and only if that succeeded are
-// the actions taken, in order, up to the first that fails; then the coordinator is told. So
-// whatever is done has its reason on record, and a controller that dies in between leaves a state
-// from which the same actions are decided again.
+// the actions taken, in order and the new pods last, up to the first that fails; then the
+// coordinator is told. So whatever is done has its reason on record, and a controller that dies in
+// between leaves a state from which the same actions are decided again.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,6 @@ namespace starling::trainingjob {
 
 struct CreateSecret {};
 struct CreateService {};
-// A slice of the job's endpoints, new or in place of what it held.
-struct WriteSlice {
-  std::string name;
-  std::string uid;  // of the one that is there; empty: none is
-  std::vector<resources::PodEndpoint> endpoints;
-};
-struct DeleteSlice {
-  std::string name;
-  std::string uid;
-};
 struct CreateBudget {  // a PodDisruptionBudget
   resources::Role role;
 };
@@ -68,8 +58,15 @@ struct EmitEvent {
   std::string action;
   std::string note;
 };
-using Action = std::variant<CreateSecret, CreateService, WriteSlice, DeleteSlice, CreateBudget,
-                            CreateConfig, CreatePod, DeletePod, DeleteJob, StoreTrace, EmitEvent>;
+using Action = std::variant<CreateSecret, CreateService, CreateBudget, CreateConfig, CreatePod,
+                            DeletePod, DeleteJob, StoreTrace, EmitEvent>;
+
+// A slice of the job's endpoints as it is to be.
+struct SliceChange {
+  std::string name;
+  std::string uid;                                // of the one that is there; empty: none is
+  std::vector<resources::PodEndpoint> endpoints;  // empty: it goes
+};
 
 // The coordinator to keep a stream to, and what to tell it.
 struct Supervision {
@@ -88,6 +85,8 @@ struct Decision {
   // The new status says nothing that could not be decided again from the pods that come of it.
   bool status_may_wait = false;
   std::vector<Action> actions;
+  // Are made last of all. That they are refused keeps nothing else from being done.
+  std::vector<SliceChange> slices;
   std::optional<Supervision> supervision;          // none: no stream
   std::optional<Supervision> standby_supervision;  // the same, of the one that waits
   std::vector<std::string> surplus;                // UIDs of pods that are to leave

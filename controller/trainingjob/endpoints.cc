@@ -6,6 +6,7 @@
 // the names of all pods, for others wait for them; that none is left; and that a pod is gone, for
 // the next one of its name must not be taken for it.
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -32,23 +33,28 @@ PodEndpoints WantedEndpoints(const Pass& pass) {
     }
   }
   for (auto& [name, endpoints] : wanted) std::ranges::sort(endpoints);
-  for (auto& [name, endpoints] : wanted) std::ranges::sort(endpoints);
   return wanted;
 }
 
-// What makes the slices as wanted.
-std::vector<Action> Changes(const PodEndpoints& wanted, const std::vector<ObservedSlice>& there) {
-  std::vector<Action> changes;
-  for (const auto& [name, endpoints] : wanted) {
-    const auto slice = std::ranges::find(there, name, &ObservedSlice::name);
-    if (slice == there.end()) {
-      changes.push_back(WriteSlice{name, "", endpoints});
-    } else if (slice->endpoints != endpoints) {
-      changes.push_back(WriteSlice{name, slice->uid, endpoints});
+// What makes the slices as wanted. Those that go come first: an earlier job's may have the name.
+std::vector<SliceChange> Changes(const PodEndpoints& wanted,
+                                 const std::vector<ObservedSlice>& there) {
+  std::vector<SliceChange> changes;
+  std::map<std::string_view, const ObservedSlice*> kept;
+  for (const ObservedSlice& slice : there) {
+    if (slice.own && wanted.contains(slice.name)) {
+      kept[slice.name] = &slice;
+    } else {
+      changes.push_back({slice.name, slice.uid, {}});
     }
   }
-  for (const ObservedSlice& slice : there) {
-    if (!wanted.contains(slice.name)) changes.push_back(DeleteSlice{slice.name, slice.uid});
+  for (const auto& [name, endpoints] : wanted) {
+    const auto slice = kept.find(name);
+    if (slice == kept.end()) {
+      changes.push_back({name, "", endpoints});
+    } else if (slice->second->endpoints != endpoints) {
+      changes.push_back({name, slice->second->uid, endpoints});
+    }
   }
   return changes;
 }
@@ -79,15 +85,17 @@ void PublishEndpoints(Pass& pass) {
   const Observed& seen = pass.observed;
   if (!pass.options.endpoints || !seen.has_service || seen.service_selects) return;
   const PodEndpoints wanted = WantedEndpoints(pass);
-  std::vector<Action> changes = Changes(wanted, seen.slices);
+  std::vector<SliceChange> changes = Changes(wanted, seen.slices);
   if (changes.empty()) return;
-  const absl::Duration left =
-      seen.endpoints_behind_since.value_or(pass.now) + pass.options.endpoints_settle - pass.now;
-  pass.decision.endpoints_behind = true;
-  if (!IsUrgent(seen, wanted) && pass.PutOff(left)) return;
-  if (pass.PutOff(RefusalDelay(pass))) return;
-  pass.decision.endpoints_behind = false;
-  for (Action& change : changes) pass.decision.actions.push_back(std::move(change));
+  absl::Duration left = RefusalDelay(seen.slices_refused, pass.now);
+  if (!IsUrgent(seen, wanted)) {
+    const absl::Duration settle = pass.options.endpoints_settle;
+    const absl::Time since = seen.endpoints_behind_since.value_or(pass.now);
+    left = std::max(left, std::clamp(since + settle - pass.now, absl::ZeroDuration(), settle));
+  }
+  pass.decision.endpoints_behind = left > absl::ZeroDuration();
+  if (pass.decision.endpoints_behind) return pass.RequeueAfter(left);
+  pass.decision.slices = std::move(changes);
 }
 
 }  // namespace starling::trainingjob

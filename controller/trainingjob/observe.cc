@@ -64,11 +64,22 @@ std::vector<ObservedConfig> ReadConfigs(const JobObjects& objects, const Reading
   return configs;
 }
 
+// Whether a job of ours has it, whichever it is.
+bool IsOfAJob(const kubernetes::EndpointSlice& slice) {
+  const auto& owners = slice.metadata().owner_references();
+  return std::ranges::any_of(owners, [](const kubernetes::OwnerReference& owner) {
+    return owner.controller() && owner.kind() == kube::kTrainingJob.kind;
+  });
+}
+
+// The cluster's DNS asks for the service's name alone, so those of an earlier job of this name
+// count until they are collected.
 std::vector<ObservedSlice> ReadSlices(const JobObjects& objects, const std::string& job_uid) {
   std::vector<ObservedSlice> slices;
   for (const auto& slice : objects.slices) {
-    if (!IsOf(job_uid, slice.get()) || kube::IsBeingDeleted(*slice)) continue;
-    slices.push_back({kube::NameOf(*slice), kube::UidOf(*slice), resources::ReadSlice(*slice)});
+    if (!IsOfAJob(*slice) || kube::IsBeingDeleted(*slice)) continue;
+    slices.push_back({kube::NameOf(*slice), kube::UidOf(*slice), IsOf(job_uid, slice.get()),
+                      resources::ReadSlice(*slice)});
   }
   return slices;
 }

@@ -269,11 +269,25 @@ TEST(ReadJob, OnlyWhatBelongsToItIsThere) {
     EXPECT_EQ(seen.has_secret, own);
     EXPECT_EQ(seen.has_service, own);
     EXPECT_EQ(seen.has_budget, own);
-    EXPECT_EQ(seen.slices.size(), own ? 1U : 0U);
+    ASSERT_EQ(seen.slices.size(), 1U) << "an earlier job's lead from the same names";
+    EXPECT_EQ(seen.slices.front().own, own);
     EXPECT_FALSE(seen.service_selects);
   }
   const Observed bare = Stored().See();
   EXPECT_FALSE(bare.has_secret || bare.has_service || bare.has_budget);
+}
+
+TEST(ReadJob, SlicesThatKubernetesKeepsForAServiceAreItsOwn) {
+  Stored stored;
+  auto slice = std::make_shared<kubernetes::EndpointSlice>(resources::BuildSlice(
+      kIdentity, "digits-x7k2p", {{"digits-worker-0", "u", "h", "a", "10.0.0.1"}}));
+  slice->mutable_metadata()->mutable_owner_references(0)->set_kind("Service");
+  stored.objects.slices = {slice};
+  EXPECT_TRUE(stored.See().slices.empty());
+  auto service = std::make_shared<kubernetes::Service>(resources::BuildService(kIdentity));
+  (*service->mutable_spec()->mutable_selector())["starling.dev/job"] = "digits";
+  stored.objects.service = service;
+  EXPECT_TRUE(stored.See().service_selects);
 }
 
 TEST(ReadJob, ASecretWithoutALeafForServersIsNoneForAJobThatHasThem) {

@@ -109,10 +109,11 @@ struct ObservedConfig {
   bool current = false;  // the job's spec differs from it only where a running job's may
 };
 
-// An EndpointSlice of the job's.
+// An EndpointSlice that leads to pods by names of this job's.
 struct ObservedSlice {
   std::string name;
   std::string uid;
+  bool own = true;
   std::vector<resources::PodEndpoint> endpoints;
 };
 
@@ -123,7 +124,7 @@ struct ObservedNode {
   std::string departure;  // not empty: it is about to go, and what says so (a taint)
 };
 
-// What the API server answered to the last attempt to make a pod. Remembered.
+// What the API server answered to the last attempt to write something. Remembered.
 struct Refusal {
   std::string_view reason;  // one of reasons.h
   std::string message;
@@ -163,6 +164,7 @@ struct Observed {
   // Its service has a selector, as those of older controllers: its endpoints are Kubernetes' to
   // tell.
   bool service_selects = false;
+  // Its own, and those of an earlier job of its name, which are not collected yet.
   std::vector<ObservedSlice> slices;
   bool has_budget = false;         // the workers' PodDisruptionBudget
   bool has_server_budget = false;  // the parameter servers'
@@ -170,7 +172,8 @@ struct Observed {
   std::map<std::string, ObservedNode> nodes;
   // Where checkpoints go outlives the pods: see durability.h.
   bool checkpoint_durable = true;
-  std::optional<Refusal> refusal;
+  std::optional<Refusal> refusal;         // of an action
+  std::optional<Refusal> slices_refused;  // of a change of `slices`
   Queueing queueing;
   std::optional<ObservedLink> link;
   // Where one coordinator waits beside the one that leads. Which is whose, their pods tell.

@@ -107,8 +107,7 @@ void FailByDeadline(Pass& pass);                  // deadline.cc
 // deadline.cc: seconds of activity up to now, suspension not counted.
 double ActiveSeconds(const Pass& pass);
 
-// endpoints.cc: pods' names and addresses. Comes after all other actions: where it is refused it
-// keeps none of them from being taken.
+// endpoints.cc: pods' names and addresses.
 void PublishEndpoints(Pass& pass);
 
 // clean_pod_policy.cc, ttl.cc: after the end.
@@ -126,8 +125,10 @@ std::int64_t ConfigGeneration(const Pass& pass);
 void GiveUpSilentMembers(Pass& pass);           // restart.cc
 void RemoveEndedPods(Pass& pass);               // restart.cc
 absl::Duration RestartDelay(const Pass& pass);  // backoff_limit.cc: until pods may be replaced
-absl::Duration RefusalDelay(const Pass& pass);  // backoff_limit.cc: until it is tried again
-void EnsureCoordinator(Pass& pass);             // scaling.cc
+// backoff_limit.cc: until what was refused is tried again.
+absl::Duration RefusalDelay(const std::optional<Refusal>& refusal, absl::Time now);
+absl::Duration RefusalDelay(const Pass& pass);                                // of actions
+void EnsureCoordinator(Pass& pass);                                           // scaling.cc
 void MakePod(Pass& pass, Role role, std::int64_t index, const World& world);  // scaling.cc
 // New pods wait while replacements fail or are refused; returns whether they do.
 bool IsDelayed(Pass& pass);  // scaling.cc

@@ -22,10 +22,10 @@ constexpr std::size_t kLongestDetail = 600;
 constexpr int kPassing = 4;
 
 constexpr std::string_view kRanking[] = {
-    kQuotaExceeded,       kPodForbidden,      kNameTaken,     kImagePullFailed,
-    kContainerNotCreated, kOutOfMemory,       kUnschedulable, kSchedulingGated,
-    kWorkerRefused,       kServerRefused,     kNodeLost,      kUnderReplicated,
-    kPodStuckTerminating, kSchedulingIgnored, kSingleCopy,    kExportFailing};
+    kQuotaExceeded,       kPodForbidden, kNameTaken,       kNamesUnpublished,    kImagePullFailed,
+    kContainerNotCreated, kOutOfMemory,  kUnschedulable,   kSchedulingGated,     kWorkerRefused,
+    kServerRefused,       kNodeLost,     kUnderReplicated, kPodStuckTerminating, kSchedulingIgnored,
+    kSingleCopy,          kExportFailing};
 
 // What has this reason, each with a detail; a map, so that the order is always the same.
 using Found = std::map<std::string_view, std::map<std::string, std::string>>;
@@ -106,9 +106,11 @@ Found FindAll(Pass& pass) {
   FindOutOfMemory(pass, found);
   FindTooFewServers(pass, found);
   FindSingleCopy(pass, found);
-  const std::optional<Refusal>& refusal = pass.observed.refusal;
-  if (refusal.has_value() && (refusal->reason != kNameTaken || refusal->attempts > kPassing)) {
-    found[refusal->reason][""] = refusal->message;
+  for (const auto* refusal : {&pass.observed.refusal, &pass.observed.slices_refused}) {
+    if (!refusal->has_value()) continue;
+    const Refusal& what = **refusal;
+    const bool may_pass = what.reason == kNameTaken && what.attempts <= kPassing;
+    if (!may_pass) found[what.reason][""] = what.message;
   }
   if (const std::string& warning = pass.observed.queueing.warning; !warning.empty()) {
     found[kSchedulingIgnored][""] = warning;

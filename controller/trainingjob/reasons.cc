@@ -63,6 +63,11 @@ constexpr ReasonRow kRows[] = {
     {"Degraded", kNameTaken,
      "an object of another owner has the name that an object of this job would get",
      "delete that object or choose another name for the job"},
+    {"Degraded", kNamesUnpublished,
+     "the API server does not take the EndpointSlices by which the pods' names are known",
+     "see the message: the controller's rights over endpointslices (and "
+     "endpointslices/restricted), "
+     "a quota, an address that others cannot use; it is tried again by itself"},
     {"Degraded", kImagePullFailed, "an image cannot be pulled",
      "check its name and tag, the registry, and imagePullSecrets in the template; the kubelet "
      "tries again by itself"},

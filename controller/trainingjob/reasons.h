@@ -20,6 +20,7 @@ inline constexpr std::string_view kSchedulingGated = "SchedulingGated";
 inline constexpr std::string_view kQuotaExceeded = "QuotaExceeded";
 inline constexpr std::string_view kPodForbidden = "PodForbidden";
 inline constexpr std::string_view kNameTaken = "NameTaken";
+inline constexpr std::string_view kNamesUnpublished = "NamesUnpublished";
 inline constexpr std::string_view kOutOfMemory = "OutOfMemory";
 inline constexpr std::string_view kPodStuckTerminating = "PodStuckTerminating";
 inline constexpr std::string_view kNodeLost = "NodeLost";

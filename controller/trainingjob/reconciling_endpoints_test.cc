@@ -136,10 +136,12 @@ TEST_F(Publishing, AnAddressThatTheServerDoesNotTakeFailsNoJob) {
   RunJob(1);
   MustReconcile();
   EXPECT_EQ(State(), "Running");
-  EXPECT_EQ(ReasonOf("Degraded"), "");
+  EXPECT_EQ(ReasonOf("Degraded"), "NamesUnpublished");
   server_.Refuse("create EndpointSlice", absl::OkStatus());
-  MustReconcile();
+  clock_.Advance(absl::Seconds(1));
+  for (int i = 0; i < 2; ++i) MustReconcile();
   EXPECT_EQ(Hosts(), std::vector<std::string>{"digits-worker-0"});
+  EXPECT_EQ(ReasonOf("Degraded"), "");
 }
 
 TEST_F(Publishing, AMissingRightIsToldAndAskedForWithPatience) {
@@ -147,9 +149,61 @@ TEST_F(Publishing, AMissingRightIsToldAndAskedForWithPatience) {
                  absl::PermissionDeniedError("endpointslices is forbidden"));
   RunJob(1);
   for (int i = 0; i < 20; ++i) MustReconcile();
-  EXPECT_EQ(ReasonOf("Degraded"), "PodForbidden");
+  EXPECT_EQ(ReasonOf("Degraded"), "NamesUnpublished");
   EXPECT_LE(server_.writes().at("create EndpointSlice"), 2);
   EXPECT_EQ(State(), "Running");
+}
+
+TEST_F(Publishing, NamesThatAreRefusedKeepNoPodFromBeingReplaced) {
+  for (const auto& why : {absl::PermissionDeniedError("endpointslices is forbidden"),
+                          absl::ResourceExhaustedError("exceeded quota: objects"),
+                          absl::UnavailableError("etcd has no leader")}) {
+    CreateJob(1);
+    MustReconcile();
+    server_.Refuse("create EndpointSlice", why);
+    for (const char* pod : {"digits-coordinator-0", "digits-worker-0"}) Run(pod);
+    Reconcile().IgnoreError();
+    const std::string first = UidOf("digits-worker-0");
+    End("digits-worker-0", 1);
+    for (int i = 0; i < 3; ++i) {
+      Reconcile().IgnoreError();
+      clock_.Advance(absl::Seconds(40));
+    }
+    EXPECT_NE(UidOf("digits-worker-0"), "") << why;
+    EXPECT_NE(UidOf("digits-worker-0"), first) << why;
+    server_.Refuse("create EndpointSlice", absl::OkStatus());
+    DeleteJob();
+    MustReconcile();
+  }
+}
+
+TEST_F(Publishing, AnErrorThatSaysNothingOfTheJobIsTheControllersToRepeat) {
+  server_.Refuse("create EndpointSlice", absl::UnavailableError("etcd has no leader"));
+  CreateContainerJob(1);
+  MustReconcile();
+  Run("digits-worker-0");
+  EXPECT_TRUE(absl::IsUnavailable(Reconcile().status()));
+  EXPECT_EQ(ReasonOf("Degraded"), "");
+}
+
+TEST_F(Publishing, ARefusalOfAChangeIsToldToo) {
+  RunJob(2);
+  server_.Refuse("patch EndpointSlice", absl::PermissionDeniedError("endpointslices is forbidden"));
+  ASSERT_TRUE(
+      store_->PatchStatus(kube::kPod, Of("digits-worker-1"), {{"status", {{"podIP", "127.1.0.9"}}}})
+          .ok());
+  for (int i = 0; i < 2; ++i) MustReconcile();
+  EXPECT_EQ(ReasonOf("Degraded"), "NamesUnpublished");
+}
+
+TEST_F(Publishing, OfAnEarlierJobOfTheNameNothingIsFound) {
+  RunJob(1);
+  Json former = Slice();
+  DeleteJob();
+  MustReconcile();
+  RunJob(1);
+  EXPECT_EQ(kube::ControllerUidOf(Slice()), kube::UidOf(Job()));
+  EXPECT_NE(kube::UidOf(Slice()), kube::UidOf(former));
 }
 
 }  // namespace

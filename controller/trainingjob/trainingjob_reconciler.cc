@@ -54,6 +54,14 @@ bool WritesMore(const Decision& decision) {
          !std::all_of(decision.actions.begin(), decision.actions.end(), is_event);
 }
 
+// Why the API server will not have what it was asked for; empty: it says nothing of the kind.
+std::string_view ReasonOf(const absl::Status& status) {
+  if (absl::IsAlreadyExists(status)) return kNameTaken;
+  // The client tells a quota's refusal as exhausted resources, not as a lack of rights.
+  if (absl::StrContains(std::string(status.message()), "exceeded quota")) return kQuotaExceeded;
+  return absl::IsPermissionDenied(status) ? kPodForbidden : std::string_view();
+}
+
 absl::Status IgnoreGone(const absl::Status& status) {
   // Aborted: the name belongs to another object by now.
   return absl::IsNotFound(status) || absl::IsAborted(status) ? absl::OkStatus() : status;
@@ -137,6 +145,7 @@ void TrainingJobReconciler::Remember(const Key& key, Reading& reading) {
   observed.shutting_down = halt_;
   observed.since_status_write = clock_.Now() - memory.status_written;
   observed.refusal = memory.refusal;
+  observed.slices_refused = memory.slices_refused;
   observed.endpoints_behind_since = memory.endpoints_behind;
   if (memory.unwritten.has_value() && observed.status.conditions().empty()) {
     observed.status = memory.unwritten->status;
@@ -287,6 +296,8 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::TakeActions(const Key& ke
     if (stream->has_value()) streams.push_back(**stream);
   }
   links_.Supervise(key, streams, reading.observed.job.uid);
+  ASSIGN_OR_RETURN(const absl::Duration again, Publish(key, reading.observed.job, decision));
+  requeue = std::min(requeue, again);
   runtime::Result result;
   if (requeue != absl::InfiniteDuration()) result.requeue_after = requeue;
   return result;
@@ -300,29 +311,24 @@ void TrainingJobReconciler::ForgetRefusal(const Key& key) {
 absl::StatusOr<absl::Duration> TrainingJobReconciler::TakeRefusal(const Key& key,
                                                                   const Reading& reading,
                                                                   const absl::Status& status) {
-  const std::string why(status.message());
-  std::string_view reason;
-  if (absl::IsAlreadyExists(status)) {
-    reason = kNameTaken;
-  } else if (absl::StrContains(why, "exceeded quota")) {
-    // The client tells a quota's refusal as exhausted resources, not as a lack of rights.
-    reason = kQuotaExceeded;
-  } else if (absl::IsPermissionDenied(status)) {
-    reason = kPodForbidden;
-  } else if (!absl::IsInvalidArgument(status)) {
-    return status;
-  }
-  log::Warning("refused", {{"job", key.ToString()}, {"why", why}});
+  const std::string_view reason = ReasonOf(status);
+  if (reason.empty() && !absl::IsInvalidArgument(status)) return status;
   sync::MutexLock lock(mutex_);
   Memory& memory = memory_[key];
-  if (reason.empty()) {
-    memory.rejected = why;
-    memory.rejected_generation = reading.observed.generation;
-    return kAtOnce;
-  }
-  const bool again = memory.refusal.has_value() && memory.refusal->reason == reason;
-  const int attempts = again ? memory.refusal->attempts + 1 : 1;
-  memory.refusal = {reason, why, clock_.WallNow(), attempts};
+  if (!reason.empty()) return Note(key, memory.refusal, reason, status);
+  log::Warning("refused", {{"job", key.ToString()}, {"why", std::string(status.message())}});
+  memory.rejected = std::string(status.message());
+  memory.rejected_generation = reading.observed.generation;
+  return kAtOnce;
+}
+
+absl::Duration TrainingJobReconciler::Note(const Key& key, std::optional<Refusal>& refused,
+                                           std::string_view reason,
+                                           const absl::Status& status) const {
+  const bool again = refused.has_value() && refused->reason == reason;
+  const int attempts = again ? refused->attempts + 1 : 1;
+  refused = {reason, std::string(status.message()), clock_.WallNow(), attempts};
+  log::Warning("refused", {{"job", key.ToString()}, {"why", refused->message}});
   // A refusal that is known by now is not told anew; and not every action asks for patience itself.
   return again ? RetryDelay(attempts) : kAtOnce;
 }
@@ -345,19 +351,31 @@ absl::Status TrainingJobReconciler::Remove(const kube::ResourceKind& kind,
   return IgnoreGone(client_.DeleteMessage(kind, key, options).status());
 }
 
-absl::Status TrainingJobReconciler::Write(const JobIdentity& job, const WriteSlice& slice) {
-  absl::Status written;
-  if (slice.uid.empty()) {
-    written = Create(resources::BuildSlice(job, slice.name, slice.endpoints));
-  } else {
-    const Json patch = resources::SlicePatch(slice.uid, job.ns, slice.endpoints);
-    written = IgnoreGone(client_.Patch(kube::kEndpointSlice, {job.ns, slice.name}, patch).status());
+absl::Status TrainingJobReconciler::Change(const JobIdentity& job, const SliceChange& slice) {
+  const kube::ObjectKey key{job.ns, slice.name};
+  if (slice.endpoints.empty()) return Remove(kube::kEndpointSlice, key, slice.uid);
+  if (slice.uid.empty()) return Create(resources::BuildSlice(job, slice.name, slice.endpoints));
+  const Json patch = resources::SlicePatch(slice.uid, job.ns, slice.endpoints);
+  return IgnoreGone(client_.Patch(kube::kEndpointSlice, key, patch).status());
+}
+
+absl::StatusOr<absl::Duration> TrainingJobReconciler::Publish(const Key& key,
+                                                              const JobIdentity& job,
+                                                              const Decision& decision) {
+  absl::Status status;
+  for (const SliceChange& slice : decision.slices) {
+    if (status.ok()) status = Change(job, slice);
   }
-  if (!absl::IsInvalidArgument(written)) return written;
-  // An address that is of no use to others, such as a loopback's. The job's spec is not to blame.
-  log::Warning("names of pods are not published, and it is tried again",
-               {{"job", job.name}, {"why", std::string(written.message())}});
-  return absl::OkStatus();
+  sync::MutexLock lock(mutex_);
+  std::optional<Refusal>& refused = memory_[key].slices_refused;
+  if (status.ok()) {
+    // What is only put off is still refused.
+    if (!decision.endpoints_behind) refused.reset();
+    return absl::InfiniteDuration();
+  }
+  const std::string_view reason = ReasonOf(status);
+  if (reason.empty() && !absl::IsInvalidArgument(status)) return status;
+  return Note(key, refused, reason == kNameTaken ? reason : kNamesUnpublished, status);
 }
 
 absl::Status TrainingJobReconciler::CreatePodFrom(const Json& pod) {
@@ -444,10 +462,6 @@ absl::Status TrainingJobReconciler::Act(const JobObjects& objects, const Reading
   }
   if (std::holds_alternative<CreateService>(action)) {
     return Create(resources::BuildService(job));
-  }
-  if (const auto* slice = std::get_if<WriteSlice>(&action)) return Write(job, *slice);
-  if (const auto* slice = std::get_if<DeleteSlice>(&action)) {
-    return Remove(kube::kEndpointSlice, {job.ns, slice->name}, slice->uid);
   }
   if (const auto* budget = std::get_if<CreateBudget>(&action)) {
     return Create(resources::BuildBudget(job, budget->role));

@@ -77,6 +77,7 @@ class TrainingJobReconciler final : public runtime::Reconciler {
     std::map<std::string, absl::Time> surplus;  // pod UID -> since when
     std::map<std::string, absl::Time> unheard;  // the same
     std::optional<Refusal> refusal;
+    std::optional<Refusal> slices_refused;
     std::optional<UnwrittenStatus> unwritten;
     std::optional<absl::Time> endpoints_behind;  // since when
     absl::Time status_written = absl::InfinitePast();
@@ -100,7 +101,10 @@ class TrainingJobReconciler final : public runtime::Reconciler {
   absl::Status Remove(const kube::Message& object);  // it alone, not another one of its name
   absl::Status Remove(const kube::ResourceKind& kind, const kube::ObjectKey& key,
                       const std::string& uid);
-  absl::Status Write(const resources::JobIdentity& job, const WriteSlice& slice);
+  absl::Status Change(const resources::JobIdentity& job, const SliceChange& slice);
+  // Changes the slices. Returns when to look again, or an error that says nothing of the job.
+  absl::StatusOr<absl::Duration> Publish(const runtime::Key& key, const resources::JobIdentity& job,
+                                         const Decision& decision) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CreatePodFrom(const kube::Json& pod);
   void Store(const JobObjects& objects, const resources::JobIdentity& job, const StoreTrace& trace);
   // The object is ours, after all: seen late, or made by a write whose result was lost.
@@ -113,6 +117,9 @@ class TrainingJobReconciler final : public runtime::Reconciler {
   absl::StatusOr<absl::Duration> TakeRefusal(const runtime::Key& key, const Reading& reading,
                                              const absl::Status& status)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // Remembers it, and says when to look again.
+  absl::Duration Note(const runtime::Key& key, std::optional<Refusal>& refused,
+                      std::string_view reason, const absl::Status& status) const;
   void ForgetRefusal(const runtime::Key& key) ABSL_LOCKS_EXCLUDED(mutex_);
   void ReadNodes(Observed& observed) const;
   absl::Status CreateCredentials(const JobObjects& objects, const Observed& observed);

@@ -15,6 +15,7 @@ import urllib.parse
 # By the name that kubectl knows too: the group's path, the resource.
 KINDS = {
     "configmap": ("api/v1", "configmaps"),
+    "endpointslice": ("apis/discovery.k8s.io/v1", "endpointslices"),
     "event": ("api/v1", "events"),
     "lease": ("apis/coordination.k8s.io/v1", "leases"),
     "node": ("api/v1", "nodes"),

@@ -34,6 +34,9 @@ class PyTorch(KubeCase):
         del job["metadata"]["namespace"]
         pod = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
         trainer = pod["containers"][0]
+        pod["topologySpreadConstraints"] = [{
+            "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"starling.dev/job": NAME}}}]
         trainer["args"] = ["--checkpoint=/checkpoints", "--epochs=60", "--pause=0.5"]
         trainer["volumeMounts"] = [{"name": "checkpoints", "mountPath": "/checkpoints"}]
         pod["volumes"] = [{"name": "checkpoints",
