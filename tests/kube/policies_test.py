@@ -84,27 +84,31 @@ class RunPolicies(TrainingCase):
         self.await_condition("Suspended", "own")
         self.assertEqual({}, self.pods())
 
-    def leads_to(self, name):
-        """Where the worker of rank 0 is led that looks for this one; "" while nobody knows it."""
-        answer = self.execute("own-worker-0", "getent", "hosts", f"{name}.own", check=False).split()
-        return answer[0] if answer else ""
+    def led_by_names(self):
+        """The living workers, each with where one of them is led that looks for it, and where it is."""
+        workers = sorted(self.living(name="own"))
 
-    def await_names(self, *unlike):
-        """The addresses of both workers, none of them one of those, once their names lead there."""
+        def led(name):
+            answer = self.execute(workers[0], "getent", "hosts", f"{name}.own", check=False).split()
+            return answer[0] if answer else None
+        return {name: (led(name), self.address_of(name)) for name in workers}
+
+    def await_names(self, *former):
+        """The names of both workers, none of them one of those, once each leads to its pod."""
         def found():
-            addresses = [self.address_of(f"own-worker-{rank}") for rank in (0, 1)]
-            led = [self.leads_to(f"own-worker-{rank}") for rank in (0, 1)]
-            return addresses if led == addresses and not set(led) & {"", *unlike} else None
+            names = self.led_by_names()
+            right = all(led and led == address for led, address in names.values())
+            return set(names) if right and len(names) == 2 and not set(names) & set(former) else None
         return self.wait_for(found, START, lambda: f"names lead to pods\n{self.describe()}")
 
     def test_names_lead_to_the_pods_that_run_and_to_no_others(self):
         self.apply(container(FOREVER))
-        before = self.await_names()
-        uid = self.get("pod", "own-worker-0")["metadata"]["uid"]
+        first = self.await_names()
         self.kubectl("delete", "pod", "own-worker-1", "--wait=false")
-        self.wait_for(lambda: (self.get("pod", "own-worker-0") or {}).get("metadata", {}).get("uid")
-                      not in (None, uid), START, "all start again")
-        self.await_names(*before)
+        second = self.await_names(*first)
+        for name in first:
+            answer = self.execute(min(second), "getent", "hosts", f"{name}.own", check=False)
+            self.assertEqual("", answer, f"{name} is gone")
         self.suspend(True, "own")
         self.wait_for(lambda: not self.get("endpointslices", selector="starling.dev/job=own"), START,
                       "nobody is to be found")
