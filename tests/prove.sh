@@ -78,6 +78,8 @@ part "AlexNet and VGG-16" env STARLING_BIN="$PWD/build/release/bin" \
 part "API server down" env STARLING_API_SERVER_DOWN=120 tests/kube/faults_test.py \
   Faults.test_training_goes_on_while_the_api_server_is_down
 part "hung workers in the cluster" env STARLING_HANGS=10 tests/kube/faults_test.py Hangs
+part "power cuts in company" env STARLING_CUTS=10 tests/kube/faults_test.py \
+  Faults.test_with_a_standby_the_same_power_cut_costs_seconds
 # The controller dies after its n-th write, for n to 40 of the 43 to 49 of two jobs' life.
 part "controller's deaths" env STARLING_BIN="$PWD/build/release/bin" \
   STARLING_CRASH_AFTER="$(seq -s ' ' 1 40)" \

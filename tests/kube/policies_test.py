@@ -84,31 +84,29 @@ class RunPolicies(TrainingCase):
         self.await_condition("Suspended", "own")
         self.assertEqual({}, self.pods())
 
-    def led_by_names(self):
-        """The living workers, each with where one of them is led that looks for it, and where it is."""
-        workers = sorted(self.living(name="own"))
+    def led_to(self, name):
+        """Where a living worker is led that looks for this one; "" while nobody knows it."""
+        asks = min(self.living(name="own"))
+        answer = self.execute(asks, "getent", "hosts", f"{name}.own", check=False).split()
+        return answer[0] if answer else ""
 
-        def led(name):
-            answer = self.execute(workers[0], "getent", "hosts", f"{name}.own", check=False).split()
-            return answer[0] if answer else None
-        return {name: (led(name), self.address_of(name)) for name in workers}
-
-    def await_names(self, *former):
-        """The names of both workers, none of them one of those, once each leads to its pod."""
+    def await_names(self, former=()):
+        """The addresses of both workers by name, once each name leads to its pod, and no pod is one of a
+        former round, whose addresses these are."""
         def found():
-            names = self.led_by_names()
-            right = all(led and led == address for led, address in names.values())
-            return set(names) if right and len(names) == 2 and not set(names) & set(former) else None
+            workers = self.living(name="own")
+            led = {name: self.led_to(name) for name in workers}
+            right = all(led[name] and led[name] == self.address_of(name) for name in workers)
+            return led if right and len(led) == 2 and not set(led.values()) & set(former) else None
         return self.wait_for(found, START, lambda: f"names lead to pods\n{self.describe()}")
 
     def test_names_lead_to_the_pods_that_run_and_to_no_others(self):
         self.apply(container(FOREVER))
         first = self.await_names()
         self.kubectl("delete", "pod", "own-worker-1", "--wait=false")
-        second = self.await_names(*first)
-        for name in first:
-            answer = self.execute(min(second), "getent", "hosts", f"{name}.own", check=False)
-            self.assertEqual("", answer, f"{name} is gone")
+        second = self.await_names(first.values())
+        for name in first.keys() - second.keys():
+            self.assertEqual("", self.led_to(name), f"{name} is gone")
         self.suspend(True, "own")
         self.wait_for(lambda: not self.get("endpointslices", selector="starling.dev/job=own"), START,
                       "nobody is to be found")
