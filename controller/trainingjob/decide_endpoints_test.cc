@@ -82,7 +82,15 @@ const Case kEndpoints[] = {
        Publish(s);
        std::ranges::reverse(s.seen.pods);
      },
-     [](const Decision& d) { EXPECT_EQ(Told(d), Hosts{}); }},
+     [](const Decision& d) {
+       EXPECT_EQ(Told(d), Hosts{});
+       EXPECT_FALSE(d.endpoints_behind);
+     }},
+    {"OneThatEndedBeforeItHadAnAddressIsNotWaitedFor",
+     [](Scene& s) { s.End("digits-worker-1", 1).ips.clear(); },
+     [](const Decision& d) {
+       EXPECT_EQ(Told(d), Hosts{"digits-ipv4-0 : digits-coordinator-0 digits-worker-0"});
+     }},
     {"PodsOfBothFamiliesAreInASliceOfEach",
      [](Scene& s) {
        for (ObservedPod& pod : s.seen.pods) pod.ips.push_back("fd00::" + pod.ip.substr(8));

@@ -177,6 +177,15 @@ TEST_F(Publishing, NamesThatAreRefusedKeepNoPodFromBeingReplaced) {
   }
 }
 
+TEST_F(Publishing, ARefusalIsToldInThePassThatFollowsAtOnce) {
+  server_.Refuse("create EndpointSlice",
+                 absl::PermissionDeniedError("endpointslices is forbidden"));
+  CreateContainerJob(1);
+  MustReconcile();
+  Run("digits-worker-0");
+  EXPECT_EQ(Reconcile()->requeue_after, absl::Milliseconds(1));
+}
+
 TEST_F(Publishing, AnErrorThatSaysNothingOfTheJobIsTheControllersToRepeat) {
   server_.Refuse("create EndpointSlice", absl::UnavailableError("etcd has no leader"));
   CreateContainerJob(1);

@@ -33,7 +33,7 @@ std::string BesideTheProgram() {
 // A function of the library.
 absl::StatusOr<void*> Load(const char* name) {
   const std::string path = BesideTheProgram();
-  // Lazy: binding all symbols of libtorch's 300 libraries would cost another 80 ms. Global, so that
+  // Lazy: binding all symbols of libtorch and its libraries costs another 80 ms. Global, so that
   // the engine can ask the BLAS library for its name. It is never closed.
   void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
   if (library == nullptr) {
