@@ -10,12 +10,15 @@ unused='^(lib(av|sw|opencv|lmdb|leveldb|snappy|zmq|zstd|OpenCL)|ocl-icd)'
 
 mkdir -p "$folder"
 rm -f "$folder"/*
-copy=$folder/$("$patchelf" --print-soname "$library")
-cp "$library" "$copy.new"
 remove=()
 for name in $("$patchelf" --print-needed "$library" | grep -E "$unused" || true); do
   remove+=(--remove-needed "$name")
 done
-[[ ${#remove[@]} -eq 0 ]] || "$patchelf" "${remove[@]}" "$copy.new"
-mv "$copy.new" "$copy"
+# Another libtorch than Debian's stays where it is, beside what it brings.
+if [[ ${#remove[@]} -gt 0 ]]; then
+  copy=$folder/$("$patchelf" --print-soname "$library")
+  cp "$library" "$copy.new"
+  "$patchelf" "${remove[@]}" "$copy.new"
+  mv "$copy.new" "$copy"
+fi
 touch "$folder/done"

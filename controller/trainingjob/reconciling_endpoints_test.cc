@@ -139,8 +139,9 @@ TEST_F(Publishing, AnAddressThatTheServerDoesNotTakeFailsNoJob) {
   EXPECT_EQ(ReasonOf("Degraded"), "NamesUnpublished");
   server_.Refuse("create EndpointSlice", absl::OkStatus());
   clock_.Advance(absl::Seconds(1));
-  for (int i = 0; i < 2; ++i) MustReconcile();
+  EXPECT_EQ(Reconcile()->requeue_after, absl::Milliseconds(1)) << "nobody else would wake the job";
   EXPECT_EQ(Hosts(), std::vector<std::string>{"digits-worker-0"});
+  MustReconcile();
   EXPECT_EQ(ReasonOf("Degraded"), "");
 }
 
@@ -193,6 +194,29 @@ TEST_F(Publishing, AnErrorThatSaysNothingOfTheJobIsTheControllersToRepeat) {
   Run("digits-worker-0");
   EXPECT_TRUE(absl::IsUnavailable(Reconcile().status()));
   EXPECT_EQ(ReasonOf("Degraded"), "");
+}
+
+TEST_F(Publishing, NamesDoNotWaitForPodsThatCannotBeMadeNow) {
+  CreateContainerJob(2);
+  MustReconcile();
+  for (const char* pod : {"digits-worker-0", "digits-worker-1"}) Run(pod);
+  server_.Refuse("create ConfigMap", absl::UnavailableError("etcd has no leader"));
+  for (const Json& config : All(kube::kConfigMap)) {
+    ASSERT_TRUE(store_->Delete(kube::kConfigMap, kube::KeyOf(config), {}).ok());
+  }
+  EXPECT_TRUE(absl::IsUnavailable(Reconcile().status()));
+  EXPECT_EQ(Hosts().size(), 2U);
+}
+
+TEST_F(Publishing, ASliceThatIsRefusedKeepsNoOtherBack) {
+  CreateContainerJob(1);
+  MustReconcile();
+  ASSERT_TRUE(store_->Create(kube::kEndpointSlice, ForeignSlice()).ok());
+  const Json status = {{"podIPs", Json::array({{{"ip", "10.0.0.1"}}, {{"ip", "fd00::1"}}})}};
+  ASSERT_TRUE(store_->PatchStatus(kube::kPod, Of("digits-worker-0"), {{"status", status}}).ok());
+  MustReconcile();
+  EXPECT_EQ(kube::ControllerUidOf(Slice()), "") << "somebody else's";
+  EXPECT_FALSE(Get(kube::kEndpointSlice, "digits-ipv6-0").is_null());
 }
 
 TEST_F(Publishing, ARefusalOfAChangeIsToldToo) {

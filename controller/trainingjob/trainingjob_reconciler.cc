@@ -288,8 +288,13 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::TakeActions(const Key& ke
     // What is only put off is still refused.
     if (!decision.delayed) ForgetRefusal(key);
   } else {
-    ASSIGN_OR_RETURN(const absl::Duration again, TakeRefusal(key, reading, status));
-    requeue = std::min(requeue, again);
+    const absl::StatusOr<absl::Duration> again = TakeRefusal(key, reading, status);
+    if (!again.ok()) {
+      // The names of pods that run do not wait for what cannot be done now.
+      Publish(key, reading.observed.job, decision).IgnoreError();
+      return again.status();
+    }
+    requeue = std::min(requeue, *again);
   }
   std::vector<Supervision> streams;
   for (const auto* stream : {&decision.supervision, &decision.standby_supervision}) {
@@ -364,14 +369,17 @@ absl::StatusOr<absl::Duration> TrainingJobReconciler::Publish(const Key& key,
                                                               const Decision& decision) {
   absl::Status status;
   for (const SliceChange& slice : decision.slices) {
-    if (status.ok()) status = Change(job, slice);
+    // What is refused of one keeps none of the others from being changed.
+    const absl::Status changed = Change(job, slice);
+    if (status.ok()) status = changed;
   }
   sync::MutexLock lock(mutex_);
   std::optional<Refusal>& refused = memory_[key].slices_refused;
   if (status.ok()) {
-    // What is only put off is still refused.
-    if (!decision.endpoints_behind) refused.reset();
-    return absl::InfiniteDuration();
+    // What is only put off is still refused. That it is over is told by another pass.
+    if (decision.endpoints_behind || !refused.has_value()) return absl::InfiniteDuration();
+    refused.reset();
+    return kAtOnce;
   }
   const std::string_view reason = ReasonOf(status);
   if (reason.empty() && !absl::IsInvalidArgument(status)) return status;
