@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Copies libtorch_cpu into a folder, without the names of libraries of which it calls nothing.
+# Copies libtorch_cpu into a folder, without the names of libraries of which it calls nothing. The
+# Dockerfile takes the same names away from the image's own.
 #
 # usage: lean_torch.sh PATCHELF LIBRARY FOLDER
 set -euo pipefail

@@ -173,6 +173,12 @@ class NodeClockTest : public NodeTest {
     }
     stopper.join();
   }
+  // Somebody else ends the pod, and so does the node its process.
+  void Evict(const Json& pod) {
+    const Json status = {{"phase", "Failed"}, {"reason", "Evicted"}};
+    ASSERT_TRUE(client_->PatchStatus(kube::kPod, kube::KeyOf(pod), {{"status", status}}).ok());
+    ASSERT_TRUE(Eventually([&] { return !Runs(PidOf(pod)); }));
+  }
   // The node looks at what is due now.
   void Nudge() { CreateIdle("nudge-" + std::to_string(++nudges_)); }
 
@@ -755,11 +761,7 @@ TEST_F(NodeClockTest, PodThatSomebodyElseEndedIsNotSaidToRunLater) {
   AwaitUp("worker");
   ASSERT_TRUE(Eventually([&] { return PidOf(Get("worker")) != 0; }));
   const Json pod = Get("worker");
-  ASSERT_TRUE(client_
-                  ->PatchStatus(kube::kPod, kube::KeyOf(pod),
-                                {{"status", {{"phase", "Failed"}, {"reason", "Evicted"}}}})
-                  .ok());
-  ASSERT_TRUE(Eventually([&] { return !Runs(PidOf(pod)); }));
+  Evict(pod);
   JobTurns();
   faulty_->Heal();
   time_.Advance(kRetry);
@@ -777,11 +779,7 @@ TEST_F(NodeClockTest, PodThatSomebodyElseEndedIsNotSaidToRunAgain) {
   const std::size_t before = Noted().size();
   NoteWrites();
   const Json pod = Get("worker");
-  ASSERT_TRUE(client_
-                  ->PatchStatus(kube::kPod, kube::KeyOf(pod),
-                                {{"status", {{"phase", "Failed"}, {"reason", "Evicted"}}}})
-                  .ok());
-  ASSERT_TRUE(Eventually([&] { return !Runs(PidOf(pod)); }));
+  Evict(pod);
   PodTurns();
   std::vector<std::string> since = Noted();
   since.erase(since.begin(), since.begin() + static_cast<std::ptrdiff_t>(before));

@@ -74,8 +74,9 @@ std::string NewsOfPod(const kube::Message& object) {
   const kubernetes::Time& deletion = pod.metadata().deletion_timestamp();
   std::string news = absl::StrCat(kube::IsBeingDeleted(pod) ? deletion.seconds() : -1, "\n",
                                   status.phase(), "\n", status.reason(), "\n", status.pod_ip());
-  for (const kubernetes::PodIP& address : status.pod_ips())
+  for (const kubernetes::PodIP& address : status.pod_ips()) {
     absl::StrAppend(&news, " ", address.ip());
+  }
   for (const kubernetes::Condition& condition : status.conditions()) AddCondition(condition, news);
   for (const auto* list : {&status.init_container_statuses(), &status.container_statuses()}) {
     for (const kubernetes::ContainerStatus& container : *list) AddContainer(container, news);

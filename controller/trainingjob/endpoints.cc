@@ -73,8 +73,8 @@ bool IsUrgent(const Observed& seen, const PodEndpoints& wanted) {
   const bool one_is_gone = std::ranges::any_of(
       told, [&pods](const PodEndpoint& endpoint) { return !pods.contains(endpoint.uid); });
   const bool one_is_new = std::ranges::any_of(wanted, [&told](const auto& slice) {
-    return !std::ranges::all_of(
-        slice.second, [&told](const PodEndpoint& endpoint) { return told.contains(endpoint); });
+    return std::ranges::any_of(
+        slice.second, [&told](const PodEndpoint& endpoint) { return !told.contains(endpoint); });
   });
   return wanted.empty() || one_is_gone || (one_is_new && all_have_addresses);
 }
